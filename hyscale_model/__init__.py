@@ -1,0 +1,1 @@
+"""Analytic step-time and memory model of long-context sparse-attention training."""

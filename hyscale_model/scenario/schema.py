@@ -1,0 +1,259 @@
+"""What a scenario says, fully resolved: the one definition of every input of the model.
+
+Names follow Hugging Face configurations (model) and Megatron-LM arguments (layout, training).
+Units are SI and part of the name. In a sweep, or where an assumption is drawn, a field holds an
+array in place of its number (see ``hyscale_model.arrays``); the annotations describe one value.
+
+A field's default is an assumption of this tool, so each one states its reason; the reason reaches
+the user as the origin of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+
+def _whole(value: Any) -> Any:
+    """Whole numbers may be written 1e6; booleans and text are not numbers."""
+    if isinstance(value, bool) or isinstance(value, str):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or isinstance(value, str):
+        raise ValueError("must be a number")
+    return value
+
+
+Count: TypeAlias = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=10**15)]
+CountOrZero: TypeAlias = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=10**15)]
+Positive: TypeAlias = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Fraction: TypeAlias = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1, allow_inf_nan=False)]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+
+STRICT = ConfigDict(extra="forbid")
+
+
+def assumed(default: Any, reason: str) -> Any:
+    """A field with a default, and the reason that makes the default an honest assumption."""
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: default, metadata={"reason": reason})
+    return field(default=default, metadata={"reason": reason})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A DSA + mixture-of-experts transformer under its Hugging Face ``config.json`` names."""
+
+    __pydantic_config__ = STRICT
+
+    name: Text
+    model_type: Literal["glm_moe_dsa"]
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    moe_intermediate_size: Count
+    num_hidden_layers: Count
+    first_k_dense_replace: CountOrZero
+    num_attention_heads: Count
+    q_lora_rank: Count
+    kv_lora_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
+    n_routed_experts: Count
+    num_experts_per_tok: Count
+    n_shared_experts: CountOrZero
+    index_n_heads: Count
+    index_head_dim: Count
+    index_topk: Count
+    tie_word_embeddings: bool = assumed(False, "GLM and DeepSeek checkpoints keep an output head of their own")
+    published_parameters: Positive | None = assumed(None, "none stated; only compared, never computed with")
+    published_active_parameters: Positive | None = assumed(None, "none stated; only compared, never computed with")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator. Rates are dense peaks; bandwidths are per direction."""
+
+    __pydantic_config__ = STRICT
+
+    name: Text
+    architecture: Literal["hopper", "ampere", "blackwell"]
+    sms: Count
+    boost_hz: Positive
+    bf16_flops: Positive
+    fp8_flops: Positive | None = assumed(None, "no FP8 tensor rate stated for this GPU")
+    fp32_flops: Positive
+    hbm_bytes_per_s: Positive
+    memory_bytes: Positive
+    l2_bytes: Positive
+    nvlink_bytes_per_s: Positive
+    pcie_bytes_per_s: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Identical nodes of GPUs on NVLink, one network adapter (rail) per GPU."""
+
+    __pydantic_config__ = STRICT
+
+    name: Text = assumed("unnamed", "the cluster has no catalogue name")
+    gpu: Gpu
+    nodes: Count
+    gpus_per_node: Count
+    nic_gbit_per_gpu: Positive
+    nic_efficiency: Fraction = assumed(
+        0.8, "bus bandwidth of 16 to 32 H100 GPUs on 8 x 400 Gbit/s is 320-330 of 400 GB/s (NVIDIA/nccl issue #1221)"
+    )
+    nvlink_efficiency: Fraction = assumed(
+        0.75, "all-gather over 8 H100 or H200 GPUs reaches 336 of 450 GB/s at 512 MiB (AIConfigurator NCCL tables)"
+    )
+    nvlink_latency_s: Positive = assumed(2e-6, "a 1 MiB all-gather over 8 H100 GPUs takes about 17 us: 2 us a step")
+    nic_latency_s: Positive = assumed(5e-6, "InfiniBand or RoCE hop with NCCL proxy, a few microseconds a step")
+    usd_per_gpu_hour: Positive | None = assumed(None, "no price given")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the model is spread over GPUs; data parallelism is what remains of the cluster."""
+
+    __pydantic_config__ = STRICT
+
+    tp: Count = assumed(1, "Megatron-LM default tensor-model-parallel-size")
+    pp: Count = assumed(1, "Megatron-LM default pipeline-model-parallel-size")
+    vpp: Count = assumed(1, "Megatron-LM default: no interleaving")
+    cp: Count = assumed(1, "Megatron-LM default context-parallel-size")
+    ep: Count = assumed(1, "Megatron-LM default expert-model-parallel-size")
+    etp: Count = assumed(1, "experts are not split over tensor ranks")
+    zero: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1)] = assumed(
+        1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
+    )
+    schedule: Literal["1f1b", "interleaved"] = assumed("1f1b", "Megatron-LM default without virtual stages")
+    cp_kind: Literal["allgather"] = assumed("allgather", "the only context parallelism Megatron-Core has for DSA")
+    cp_order: Literal["zigzag", "contiguous"] = assumed("zigzag", "Megatron-LM cuts sequences in zigzag order")
+    index_balance: bool = assumed(True, "complementary head and tail chunks for the indexer; worth 4-7 % of a step")
+    stage_layers: tuple[Count, ...] | None = assumed(
+        None, "layers are spread evenly over virtual stages, the remainder goes to the middle of the pipeline"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What one optimizer step trains on."""
+
+    __pydantic_config__ = STRICT
+
+    sequence_length: Count
+    global_batch_size: Count
+    micro_batch_size: Count = assumed(1, "long sequences leave no room for more")
+    document_lengths: Literal["none"] = assumed("none", "each sequence is one document")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Precisions, recomputation and losses."""
+
+    __pydantic_config__ = STRICT
+
+    precision: Literal["bf16", "fp8"] = assumed("bf16", "precision of published GLM-5 long-context recipes on Hopper")
+    index_precision: Literal["bf16", "fp8"] = assumed("bf16", "Megatron-Core scores in BF16 unless told otherwise")
+    recompute: Literal["full", "none"] = assumed("full", "published long-context GLM-5 recipes recompute every layer")
+    optimizer: Literal["adam"] = assumed("adam", "Megatron-LM default")
+    gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
+    index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
+    moe_imbalance: Annotated[float, BeforeValidator(_number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
+        1.0, "balanced routing: the busiest rank has the mean load"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """How a training system selects, recomputes and communicates: the switches of a comparison."""
+
+    __pydantic_config__ = STRICT
+
+    name: Text
+    selection: Literal["score_table", "hytopk"] = assumed("score_table", "Megatron-Core stores FP32 scores, then top-k")
+    table_rows: Count | Literal["all"] = assumed(8192, "Megatron-Core's TileLang path scores 8,192 rows at a time")
+    table_topk: Literal["torch", "radix"] = assumed("torch", "Megatron-Core calls torch.topk")
+    causal_skip: bool = assumed(True, "tiles of keys later than every query of the tile are not scored")
+    recompute_selection: Literal["rerun", "keep_scores", "keep_indices", "skip", "replay"] = assumed(
+        "rerun", "full recomputation reruns the whole layer"
+    )
+    cp_overlap: Literal["none", "behind_selection"] = assumed("none", "gathers run before the kernels that need them")
+    sparse_attention: Literal["per_query", "query_pairs"] = assumed("per_query", "one query a program")
+    index_storage: Literal["device", "host"] = assumed("device", "64 MiB a layer fit on the device")
+    backend: Literal["tilelang", "cudnn", "unfused", "hyscale_kernels"] = assumed(
+        "tilelang", "Megatron-Core's DSA backend on Hopper"
+    )
+    dispatcher: Literal["alltoall", "deepep"] = assumed("alltoall", "Megatron-LM's default token dispatcher")
+    layout: Mapping[str, Any] = assumed({}, "the scenario's layout")
+    training: Mapping[str, Any] = assumed({}, "the scenario's training")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """An input that is not known: drawn from ``choices`` (optionally weighted) or uniformly from ``range``."""
+
+    __pydantic_config__ = STRICT
+
+    path: Text
+    reason: Text
+    choices: tuple[Any, ...] | None = None
+    weights: tuple[Positive, ...] | None = None
+    range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """A result somebody else states, to compare with; it never enters a prediction."""
+
+    __pydantic_config__ = STRICT
+
+    metric: Text
+    value: Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+    source: Text
+    relation: Literal["equal", "at_most", "at_least"] = "equal"
+    id: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A question to the model. ``systems`` are compared in order; the first is the baseline."""
+
+    __pydantic_config__ = STRICT
+
+    schema_version: Literal[1]
+    name: Text
+    description: str | None = None
+    model: Model
+    cluster: Cluster
+    layout: Layout
+    workload: Workload
+    training: Training
+    systems: Annotated[tuple[System, ...], Field(min_length=1)]
+    profile: Text = assumed("published", "no profile measured on this GPU was found")
+    assumptions: tuple[Assumption, ...] = ()
+    sweep: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    zip: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    reported: tuple[Reported, ...] = ()
+    scope: Literal["step"] = assumed("step", "the whole optimizer step")
+
+    def __post_init__(self) -> None:
+        if len({system.name for system in self.systems}) != len(self.systems):
+            raise ValueError("two systems have the same name")
+
+
+def default_reason(cls: type, name: str) -> str | None:
+    """Why the default of a field is what it is; None where a field has no default or no reason."""
+    entry = cls.__dataclass_fields__.get(name)  # type: ignore[attr-defined]
+    if entry is None or (entry.default is MISSING and entry.default_factory is MISSING):
+        return None
+    return entry.metadata.get("reason")

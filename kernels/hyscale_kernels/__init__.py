@@ -1,0 +1,1 @@
+"""Triton kernels for exact sparse-attention selection, and their oracles."""
