@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -70,9 +70,7 @@ def path(kind: str, name: str) -> Traversable:
     found = _files(kind)
     if name not in found:
         singular = kind.removesuffix("s")
-        raise InputError(
-            f"there is no {singular} {shorten(name)!r} in the catalogue", expected=suggest(name, found)
-        )
+        raise InputError(f"there is no {singular} {shorten(name)!r} in the catalogue", expected=suggest(name, found))
     return found[name]
 
 
@@ -129,13 +127,13 @@ def _text(node: Node, key: str) -> str:
     return child.value
 
 
-@lru_cache(maxsize=None)
+@cache
 def _folders() -> dict[str, Traversable]:
     root = files("hyscale_model.catalog")
     return {folder.name: folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("_")}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _files(kind: str) -> dict[str, Traversable]:
     folders = _folders()
     if kind not in folders:
@@ -145,6 +143,6 @@ def _files(kind: str) -> dict[str, Traversable]:
     return dict(sorted(found.items()))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _document(kind: str, name: str) -> Document:
     return loads(_files(kind)[name].read_bytes(), f"hyscale_model/catalog/{kind}/{name}{_SUFFIX}")

@@ -6,7 +6,7 @@ import difflib
 import types
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -58,13 +58,13 @@ class FieldType:
             raise ValueError(self.describe()) from None
 
 
-@lru_cache(maxsize=None)
+@cache
 def hints(owner: type) -> dict[str, Any]:
     """Field name -> annotation of a class of the schema."""
     return get_type_hints(owner, include_extras=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _adapter(owner: type, name: str) -> TypeAdapter[Any]:
     return TypeAdapter(hints(owner)[name])
 
@@ -100,7 +100,8 @@ def field_type(path: str, systems: Collection[str]) -> FieldType:
     if section == "systems":
         # The name of a system may itself hold dots.
         remainder = path.removeprefix("systems").removeprefix(".")
-        name = next((known for known in systems if remainder == known or remainder.startswith(known + ".")), None)
+        matching = [known for known in systems if remainder == known or remainder.startswith(known + ".")]
+        name = max(matching, key=len, default=None)
         if name is None:
             raise _unknown(path, "systems.", rest[0] if rest else "", systems)
         owners, prefix = (System,), f"systems.{name}."
@@ -120,12 +121,14 @@ def field_type(path: str, systems: Collection[str]) -> FieldType:
         owners, prefix = deeper, f"{prefix}{part}."
     options = [name for kind in owners for name in hints(kind) if name != "name"]
     raise InputError(
-        f"{prefix[:-1]} is a group of fields", field=path, expected=f"one of its fields: {listing(prefix, options)}"
+        f"{prefix[:-1]} is a group of fields", field=path, expected=f"one of its fields: {', '.join(options)}"
     )
 
 
 def _unknown(path: str, prefix: str, part: str, options: Iterable[str]) -> InputError:
-    return InputError(f"there is no field {shorten(path)!r}", field=shorten(path), expected=suggest(part, options, prefix))
+    return InputError(
+        f"there is no field {shorten(path)!r}", field=shorten(path), expected=suggest(part, options, prefix)
+    )
 
 
 def suggest(word: str, options: Iterable[str], prefix: str = "") -> str:
@@ -134,8 +137,9 @@ def suggest(word: str, options: Iterable[str], prefix: str = "") -> str:
     if not options:
         return "nothing here"
     close = nearest(word, options)
-    rest = listing(prefix, options)
-    return f"{prefix}{close} (of {rest})" if close and len(options) > 1 else rest
+    if len(options) == 1:
+        return prefix + options[0]
+    return f"{prefix}{close} (one of {', '.join(options)})" if close else f"one of {', '.join(options)}"
 
 
 def nearest(word: object, options: Iterable[str]) -> str | None:
@@ -145,17 +149,15 @@ def nearest(word: object, options: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
-def listing(prefix: str, options: Iterable[str]) -> str:
-    """Options as a comma-separated list."""
-    return ", ".join(prefix + option for option in options)
-
-
-def _bounds(annotation: Any) -> dict[str, Any]:
+def bounds(annotation: Any) -> dict[str, Any]:
+    """The limits of an annotated value: any of ge, gt, le, lt and min_length."""
     found: dict[str, Any] = {}
     if get_origin(annotation) is Annotated:
         for entry in get_args(annotation)[1:]:
             for limit in getattr(entry, "metadata", ()):
-                found.update({key: getattr(limit, key) for key in ("ge", "gt", "le", "lt", "min_length") if hasattr(limit, key)})
+                found.update(
+                    {key: getattr(limit, key) for key in ("ge", "gt", "le", "lt", "min_length") if hasattr(limit, key)}
+                )
     return found
 
 
@@ -171,7 +173,7 @@ def describe(annotation: Any) -> str:
     options = members(annotation)
     if len(options) > 1:
         return " or ".join(describe(option) for option in options)
-    kind, bounds = bare(annotation), _bounds(annotation)
+    kind, known = bare(annotation), bounds(annotation)
     if kind is type(None):
         return "null"
     if get_origin(kind) is Literal:
@@ -179,12 +181,12 @@ def describe(annotation: Any) -> str:
     if kind is bool:
         return "true or false"
     if kind is str:
-        return "text that is not empty" if bounds.get("min_length") else "text"
+        return "text that is not empty" if known.get("min_length") else "text"
     if kind in (int, float):
         limits = [
-            f"{words} {bounds[key]:g}"
+            f"{words} {known[key]:g}"
             for key, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
-            if key in bounds
+            if key in known
         ]
         name = "a whole number" if kind is int else "a number"
         return " ".join([name, " and ".join(limits)]) if limits else name

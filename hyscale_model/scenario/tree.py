@@ -10,7 +10,7 @@ import yaml
 
 from hyscale_model.errors import InputError
 from hyscale_model.scenario.node import Node
-from hyscale_model.scenario.scalars import Scalar, resolve_plain, show, shorten
+from hyscale_model.scenario.scalars import Scalar, resolve_plain, shorten, show
 
 LIMIT_DEPTH = 50
 LIMIT_NODES = 50_000
