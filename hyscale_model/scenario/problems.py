@@ -15,6 +15,10 @@ class Problems:
     def __init__(self, file: str) -> None:
         self.file = file
         self._errors: list[InputError] = []
+        self._covered: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
 
     def add(self, problem: str, at: Node, field: str | None, expected: str | None = None) -> None:
         """One error at the place of a node."""
@@ -25,11 +29,14 @@ class Problems:
         if error.field is None or not self.covers(error.field):
             self._errors.append(error)
 
+    def cover(self, field: str) -> None:
+        """Silences what follows from an error that made a whole group unknown."""
+        self._covered.add(field)
+
     def covers(self, field: str) -> bool:
         """Whether an error of this field, or of a group it belongs to, is already known."""
-        return any(
-            error.field and (field == error.field or field.startswith(error.field + ".")) for error in self._errors
-        )
+        known = [*self._covered, *(error.field for error in self._errors if error.field)]
+        return any(field == group or field.startswith(group + ".") for group in known)
 
     def raise_first(self) -> None:
         """Raises the first error by line of the scenario's own file, those of other files after it.

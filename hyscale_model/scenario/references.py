@@ -56,6 +56,7 @@ def expand(root: Node, problems: Problems, allow_files: bool) -> Node:
             expanded = _expand_one(node, kind, path, allow_files)
         except InputError as error:
             problems.take(error if error.file else at_node(error, node, dotted))
+            problems.cover(dotted)
             continue
         root = _put(root, path, expanded)
     systems = root.child("systems")

@@ -46,8 +46,8 @@ def check_layout(scenario: Scenario, system: System) -> None:
     - each context rank has whole chunks of the sequence (two in zigzag order) that tp can cut;
     - dp * micro_batch_size divides the batch; the interleaved schedule is that of vpp > 1, needs pp > 1 and a multiple
       of pp micro-batches (Megatron-LM's rule);
-    - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or the
-      pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model.
+    - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or
+      the pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model.
 
     Raises:
         InputError: one of them is broken; ``field`` is the one to change.
