@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
-from hyscale_model.importers.huggingface import model_fields
+from hyscale_model.importers import huggingface
 from hyscale_model.prediction import Origin
 from hyscale_model.scenario.node import Node, node_of
 from hyscale_model.scenario.problems import Problems, at_node
@@ -137,7 +137,7 @@ def _hugging_face(at: Node, field: str, allow_files: bool) -> Node:
     # What --set names is relative to the working directory, as on any command line.
     path = Path(at.value) if at.line is None else Path(at.file).parent / at.value
     try:
-        values = model_fields(path)
+        values = huggingface.model_fields(path)
     except InputError as error:
         where = f"{error.file}: " if error.file else ""
         line = f"line {error.line}: " if error.line else ""

@@ -105,6 +105,9 @@ def _refuse(system: System, field: str, problem: str, expected: str) -> NoReturn
     section, _, name = field.partition(".")
     if (System, section) in OVERRIDES and name in getattr(system, section):
         field = f"systems.{system.name}.{field}"
+    elif system.layout or system.training:
+        # The scenario's own value may be fine for the other systems.
+        problem = f"with the changes of system {system.name}, {problem}"
     raise InputError(problem, field=field, expected=expected)
 
 

@@ -1,0 +1,129 @@
+"""Whatever comes in, only InputError comes out."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyscale_model.errors import InputError
+from hyscale_model.scenario import loads, read_scenario
+
+
+def _survives(text: str | bytes, **options: object) -> None:
+    with contextlib.suppress(InputError):
+        read_scenario("noise", text=text, **options)  # type: ignore[arg-type]
+
+
+@given(st.text())
+def test_any_text(text: str) -> None:
+    _survives(text)
+
+
+@given(st.binary())
+def test_any_bytes(content: bytes) -> None:
+    _survives(content)
+
+
+@given(st.text(alphabet="ab:-[]{}&*!?|>'\"%@#,~<\n \t019.e"))
+@settings(max_examples=300)
+def test_text_of_yaml_signs(text: str) -> None:
+    _survives(text)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_much_noise(seed: int) -> None:
+    source = random.Random(seed)
+    _survives(source.randbytes(200_000))
+    _survives("".join(chr(source.randrange(32, 127)) for _ in range(200_000)))
+    _survives("".join(source.choice("ab:-[]{}&*!'\"\n ,#") for _ in range(200_000)))
+
+
+def test_damaged_scenarios(shipped_text: str) -> None:
+    source = random.Random(0)
+    pieces = [
+        "[",
+        "]",
+        "{",
+        "}",
+        ": ",
+        "\n",
+        "- ",
+        "null",
+        "-1",
+        "1e400",
+        "x",
+        "true",
+        "&a ",
+        "*a",
+        "extends: ",
+        ",",
+        "1e15",
+    ]
+    for _ in range(400):
+        start = source.randrange(len(shipped_text))
+        end = start + source.choice([0, 0, 1, 5, 20, 100])
+        _survives(shipped_text[:start] + source.choice(pieces) + shipped_text[end:])
+
+
+FIELDS = [
+    "layout",
+    "layout.pp",
+    "model",
+    "model.name",
+    "cluster.gpu",
+    "systems",
+    "systems.hyscale.layout",
+    "sweep",
+    "zip.layout.pp",
+    "assumptions",
+    "reported",
+    "schema_version",
+    "scope",
+    "workload.sequence_length",
+]
+VALUES = [
+    "",
+    "[",
+    "[1]",
+    "[[]]",
+    "{}",
+    "{a: 1}",
+    "null",
+    "-1",
+    "1e15",
+    "x",
+    "true",
+    "[null]",
+    "[{path: 1}]",
+    "[{path: layout.pp, choices: {[]: 1}}]",
+    "[{path: layout.stage_layers, choices: [[20, 20, 20, 18]], reason: r}]",
+    "[{path: layout.pp, range: [a, b], reason: r}]",
+    "{choices: {1: 2}}",
+    "[{name: a, choices: {1: 2}}]",
+    "{extends: [1]}",
+    "{extends: glm-5.1, 1: 2}",
+    "{hf_config: 1}",
+    "",
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_damaged_fields(shipped_text: str, field: str) -> None:
+    for value in VALUES:
+        _survives(shipped_text, overrides=[f"{field}={value}"])
+
+
+@given(st.text())
+def test_any_override(text: str) -> None:
+    with contextlib.suppress(InputError):
+        read_scenario("noise", text="a: 1", overrides=[text], systems=[text])
+
+
+def test_errors_of_the_loader_name_the_file() -> None:
+    with pytest.raises(InputError) as caught:
+        loads("[", "some file")
+    assert caught.value.file == "some file"
