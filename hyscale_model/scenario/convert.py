@@ -47,6 +47,8 @@ def to_scenario(root: Node, problems: Problems) -> Scenario | None:
         details.sort(key=lambda detail: detail["type"] not in _UNKNOWN)
         explained: set[Path] = set()
         for detail in details:
+            if problems.full:
+                break
             _translate(detail["type"], detail["loc"], root, problems, explained)
         return None
 

@@ -8,6 +8,9 @@ from hyscale_model.errors import InputError
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.scalars import shorten
 
+# Nobody reads more, and a hostile file could hold tens of thousands.
+LIMIT_PROBLEMS = 100
+
 
 class Problems:
     """The errors found so far; at most one for each field and what is below it."""
@@ -16,6 +19,11 @@ class Problems:
         self.file = file
         self._errors: list[InputError] = []
         self._covered: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is wrong that looking further is pointless."""
+        return len(self._errors) >= LIMIT_PROBLEMS
 
     def __bool__(self) -> bool:
         return bool(self._errors)
@@ -26,7 +34,7 @@ class Problems:
 
     def take(self, error: InputError) -> None:
         """One error that knows its place, unless its field already has one."""
-        if error.field is None or not self.covers(error.field):
+        if not self.full and (error.field is None or not self.covers(error.field)):
             self._errors.append(error)
 
     def cover(self, field: str) -> None:

@@ -17,6 +17,8 @@ from hyscale_model.scenario.scalars import show
 # Where a catalogue name may stand for a mapping -> the kind of entry.
 REFERENCES: dict[tuple[str, ...], str] = {("model",): "models", ("cluster",): "clusters", ("cluster", "gpu"): "gpus"}
 
+LIMIT_SYSTEMS = 64
+
 # Keys that say what a mapping builds on.
 BASES = ("extends", "hf_config")
 
@@ -66,6 +68,9 @@ def expand(root: Node, problems: Problems, allow_files: bool) -> Node:
         found = show(systems.plain())
         problems.add(f"this is {found}", systems, "systems", "a list of catalogue names or mappings with a name")
         return root
+    if len(systems.value) > LIMIT_SYSTEMS:
+        problems.add(f"there are {len(systems.value)} systems", systems, "systems", f"at most {LIMIT_SYSTEMS}")
+        return root.without("systems")
     return root.with_child("systems", systems.with_value(list(_systems(systems, problems))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,27 @@ def test_damaged_scenarios(shipped_text: str) -> None:
         start = source.randrange(len(shipped_text))
         end = start + source.choice([0, 0, 1, 5, 20, 100])
         _survives(shipped_text[:start] + source.choice(pieces) + shipped_text[end:])
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "\n".join(f"key{index}: 1" for index in range(20_000)),
+        "sweep:\n" + "\n".join(f"  layout.key{index}: [1]" for index in range(15_000)),
+        "assumptions:\n" + "  - {path: layout.p, choices: [x], reason: r}\n" * 5_000,
+        "assumptions:\n  - {path: layout.pp, choices: [" + "x, " * 40_000 + "], reason: r}",
+    ],
+)
+def test_many_mistakes_take_no_longer_to_report(shipped_text: str, extra: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(InputError, match="Expected"):
+        read_scenario("noise", text=f"{shipped_text}\n{extra}\n")
+    assert time.perf_counter() - start < 5
+
+
+def test_the_number_of_systems_is_bounded(shipped_text: str) -> None:
+    with pytest.raises(InputError, match="at most 64"):
+        read_scenario("noise", text=shipped_text.replace("[megatron", "[" + "megatron, " * 10_000 + "megatron"))
 
 
 FIELDS = [
