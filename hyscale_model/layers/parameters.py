@@ -103,3 +103,23 @@ class TokenFlops:
             scores=2 * layers * model.index_n_heads * model.index_head_dim * position,
             sparse_attention=2 * layers * model.num_attention_heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim) * attended,
         )
+
+
+def training_flops_per_token(model: Model, keys: Number, selected: Number) -> Number:
+    """FLOP that training one token needs, without recomputation: the numerator of model FLOP utilisation.
+
+    6 per weight (4 per index weight, whose inputs are detached), scores of the mean causal context once, the
+    kept scores' backward twice, the attention core three times (Megatron-Bridge's accounting for DSA).
+
+    Args:
+        model: the model.
+        keys: keys of a sequence; a token sees (keys + 1) / 2 on average.
+        selected: mean keys attended.
+    """
+    counted = Parameters.of(model)
+    layers = model.num_hidden_layers
+    index_weights = layers * counted.indexer
+    score = 2 * layers * model.index_n_heads * model.index_head_dim
+    core = 2 * layers * model.num_attention_heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim)
+    weights = 6 * (counted.active - counted.embedding - index_weights) + 4 * index_weights
+    return weights + score * (keys + 1) / 2 + 2 * score * selected + 3 * core * selected

@@ -14,22 +14,25 @@ class Draws:
     """``count`` draws behind one nominal value.
 
     Arrays have shape (1, count + 1): column 0 is the nominal value (the median), the others are draws.
+    ``columns`` restricts them to some columns, for points that differ in structure.
     """
 
     count: int = 64
     seed: int = 0
+    columns: tuple[int, ...] | None = None
 
     @property
-    def columns(self) -> int:
-        """Nominal column plus draws."""
-        return self.count + 1
+    def width(self) -> int:
+        """Number of columns."""
+        return self.count + 1 if self.columns is None else len(self.columns)
 
     def uniform(self, name: str) -> np.ndarray:
         """Latin-hypercube uniforms in (0, 1) for one unknown; 0.5 in the nominal column.
 
         The stream depends on the name alone, so that adding an unknown leaves the others as they were.
         """
-        return _uniform(name, self.count, self.seed)
+        values = _uniform(name, self.count, self.seed)
+        return values if self.columns is None else values[:, list(self.columns)]
 
     def choose(self, name: str, values: tuple, weights: tuple[float, ...] | None, nominal: object) -> np.ndarray:
         """Draw ``values`` in proportion to ``weights``; ``nominal`` in the nominal column."""
