@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.batch import assign, case_of, split_structure
-from hyscale_model.catalog import gpu_named
+from hyscale_model.rates.load import gpu_named
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.stages import StageMemory, stage_memory
 from hyscale_model.rates.draws import Draws
