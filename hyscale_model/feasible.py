@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.evaluate import Evaluation, evaluate
+from hyscale_model.evaluate import Evaluation, evaluate, peak_memory
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.profile import Profile
 from hyscale_model.scenario.schema import Scenario, System
@@ -33,24 +33,23 @@ def nearest_feasible(
     Smaller score-table blocks come first (they leave the result as it is), then BF16 gradients. Where nothing
     fits, ``changes`` is empty and says so by ``system`` being null.
     """
-    target_name = scenario.systems[-1].name
+    target = scenario.systems[-1].name
     found: dict[str, Any] = {}
+    chosen: dict[str, tuple[dict[str, Any], System]] = {}
     for system in scenario.systems[:-1]:
-        if summaries[system.name]["memory"]["verdict"] == "fits":
+        memory = summaries[system.name]["memory"]
+        if memory["verdict"] == "fits":
             continue
         found[system.name] = {"changes": {}, "system": None, "speedup": {}}
         for changes, candidate in _candidates(scenario, system):
-            (result,) = evaluate(scenario, [candidate], values, draws, profile)
-            capacity = summaries[system.name]["memory"]["capacity_bytes"]
-            if verdict(interval(result.memory.peak()), capacity) != "fits":
-                continue
-            ratio = result.step.seconds / named[target_name].step.seconds
-            found[system.name] = {
-                "changes": changes,
-                "system": summarize(result),
-                "speedup": {f"{target_name}/{system.name}": interval(ratio)},
-            }
-            break
+            (peak,) = peak_memory(scenario, [candidate], values, draws, profile)
+            if verdict(interval(peak), memory["capacity_bytes"]) == "fits":
+                chosen[system.name] = changes, candidate
+                break
+    results = evaluate(scenario, [system for _, system in chosen.values()], values, draws, profile) if chosen else []
+    for (name, (changes, _)), result in zip(chosen.items(), results, strict=True):
+        ratio = result.step.seconds / named[target].step.seconds
+        found[name] = {"changes": changes, "system": summarize(result), "speedup": {f"{target}/{name}": interval(ratio)}}
     return found
 
 

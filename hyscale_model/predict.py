@@ -11,7 +11,7 @@ import numpy as np
 from hyscale_model.batch import draw_assumptions
 from hyscale_model.evaluate import Evaluation, evaluate
 from hyscale_model.feasible import nearest_feasible
-from hyscale_model.prediction import Origin, Prediction
+from hyscale_model.prediction import TERMS, Origin, Prediction
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
 from hyscale_model.rates.profile import Profile
@@ -41,7 +41,8 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
     sampled = Draws(draws, seed)
     values = draw_assumptions(scenario, sampled)
     steps = ablation_steps(scenario.systems[0], scenario.systems[-1])
-    variants = [system for _, system in steps]
+    # The last step of the way is the target itself, already among the systems.
+    variants = [system for _, system in steps[:-1]]
     results = evaluate(scenario, [*scenario.systems, *variants], values, sampled, profile)
     named = dict(zip((system.name for system in scenario.systems), results, strict=False))
     systems = {name: summarize(result) for name, result in named.items()}
@@ -55,7 +56,8 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         "origins": {path: origin.as_json() for path, origin in resolved.origins.items()},
         "systems": systems,
         "speedup": speedups(named),
-        "ablation": _ablation(steps, results[len(scenario.systems) :], base),
+        "speedup_by_term": speedups_by_term(named),
+        "ablation": _ablation(steps, [*results[len(scenario.systems) :], results[len(scenario.systems) - 1]][: len(steps)], base),
         "assumptions": [as_json(item) for item in scenario.assumptions],
     }
     data["nearest_feasible"] = nearest_feasible(scenario, named, systems, values, sampled, profile)
@@ -83,6 +85,19 @@ def speedups(named: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
         for index, earlier in enumerate(names)
         for later in names[index + 1 :]
     }
+
+
+def speedups_by_term(named: Mapping[str, Evaluation]) -> dict[str, dict[str, dict[str, float]]]:
+    """The same, for each term that both systems have."""
+    names = list(named)
+    found = {}
+    for index, earlier in enumerate(names):
+        for later in names[index + 1 :]:
+            pairs = {term: (named[earlier].step.term(term), named[later].step.term(term)) for term in TERMS}
+            found[f"{later}/{earlier}"] = {
+                term: interval(before / after) for term, (before, after) in pairs.items() if before.all() and after.all()
+            }
+    return found
 
 
 def _ablation(steps: Sequence[tuple[str, System]], results: Sequence[Evaluation], base: Evaluation) -> list[dict[str, Any]]:
@@ -126,6 +141,6 @@ def result_origins(data: Mapping[str, Any], profile: Profile) -> dict[str, dict[
     }
     overall = max(worst.values(), key=lambda origin: order[origin])
     found = {f"systems.{name}": Origin(origin, detail).as_json() for name, origin in worst.items()}
-    for name in ("speedup", "ablation", "nearest_feasible", "reported"):
+    for name in ("speedup", "speedup_by_term", "ablation", "nearest_feasible", "reported"):
         found[name] = Origin(overall, detail).as_json()
     return found

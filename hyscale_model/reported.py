@@ -7,6 +7,7 @@ from typing import Any
 
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation
+from hyscale_model.prediction import TERMS
 from hyscale_model.scenario.schema import Reported
 from hyscale_model.summary import interval
 
@@ -25,11 +26,20 @@ def compare(reported: Sequence[Reported], data: Mapping[str, Any], named: Mappin
                 "predicted": predicted,
                 "error": predicted["nominal"] / item.value - 1 if item.value else None,
                 "inside": inside(item, predicted),
+                "floor": _floor(item.metric, data),
                 "source": item.source,
                 "note": item.note,
             }
         )
     return rows
+
+
+def _floor(metric: str, data: Mapping[str, Any]) -> float | None:
+    """Lower bound of a time at the peaks of the GPU, where the metric is a term's time."""
+    parts = metric.split(".")
+    if len(parts) == 4 and parts[0] == "systems" and parts[2] == "time_s":
+        return data["systems"].get(parts[1], {}).get("floor_s", {}).get(parts[3])
+    return None
 
 
 def inside(item: Reported, predicted: Mapping[str, float]) -> bool:
@@ -47,9 +57,8 @@ def predicted_metric(
     """The interval of a metric, a path in the JSON of a prediction; terms and memory kinds not present are 0."""
     parts = metric.split(".")
     if len(parts) == 4 and parts[0] == "systems" and parts[2] == "time_s" and parts[1] in named:
-        terms = named[parts[1]].step.terms
-        if parts[3] in terms:
-            return interval(terms[parts[3]])
+        if parts[3] in TERMS:
+            return interval(named[parts[1]].step.term(parts[3]))
     node: Any = data
     for part in parts:
         if not isinstance(node, Mapping) or part not in node:

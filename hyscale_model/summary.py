@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +12,11 @@ from hyscale_model.arrays import Number
 from hyscale_model.evaluate import Evaluation
 from hyscale_model.layers.hytopk import HyTopKSizes
 from hyscale_model.layers.parameters import training_flops_per_token
-from hyscale_model.memory.stages import KINDS, MOMENTS, indices_per_layer, layer_bytes
+from hyscale_model.memory.layer import layer_bytes
+from hyscale_model.memory.stages import KINDS, MOMENTS
 from hyscale_model.prediction import SELECTION_TERMS, TERMS
 from hyscale_model.rates.roofline import weakest
-from hyscale_model.step.step import IDLE_TERMS
+from hyscale_model.step.step import IDLE_TERMS, StepTime
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
@@ -45,8 +47,8 @@ def interval(values: np.ndarray) -> dict[str, float]:
 def summarize(result: Evaluation) -> dict[str, Any]:
     """The JSON of one system, for a single scenario."""
     step, case, sizes = result.step, result.case, result.sizes
-    used = [term for term in TERMS if step.terms[term].any()]
-    stacked = np.concatenate([step.seconds, *(step.terms[term] for term in used)])
+    used = [term for term in TERMS if step.term(term).any()]
+    stacked = np.concatenate([step.seconds, *(step.term(term) for term in used)])
     low, middle, high = quantiles(stacked).tolist()
     nominal = stacked[:, 0].tolist()
     time_s = dict(zip(used, nominal[1:], strict=True))
@@ -68,12 +70,13 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "time_s": time_s,
         "terms": terms,
         "hidden_communication_s": {name: float(values[0, 0]) for name, values in step.hidden.items()},
-        "floor_s": {term: value for term, value in step.floor_s.items() if term in time_s},
-        "bound_by": {term: value for term, value in step.bound_by.items() if term in time_s},
-        "critical_stage": int(step.critical_stage[0]),
+        "floor_s": {term: value for term, value in result.explanation.floor_s.items() if term in time_s},
+        "bound_by": {term: value for term, value in result.explanation.bound_by.items() if term in time_s},
+        "critical_stage": int(step.stage[0, 0]),
         "busy_time_s": busy,
-        "selection_share_of_step": _share(step.terms, step.seconds),
+        "selection_share_of_step": _share(step, SELECTION_TERMS),
         "selection_share_of_busy": selection / busy if busy else 0.0,
+        "selection_recompute_share_of_step": _share(step, ("selection_recompute",)),
         "tokens_per_s_per_gpu": interval(np.broadcast_to(tokens / world / step.seconds, step.seconds.shape)),
         "model_flops_utilization": _nominal(flops) * nominal_tokens / (nominal[0] * _nominal(world) * case.cluster.gpu.bf16_flops),
         "micro_batches": int(_nominal(sizes.micro_batches)),
@@ -89,13 +92,13 @@ def _nominal(value: Number) -> float:
     return float(np.ravel(value)[0])
 
 
-def _share(terms: dict[str, np.ndarray], seconds: np.ndarray) -> dict[str, float]:
-    return interval(sum(terms[term] for term in SELECTION_TERMS) / seconds)
+def _share(step: StepTime, terms: Sequence[str]) -> dict[str, float]:
+    return interval(sum(step.term(term) for term in terms) / step.seconds)
 
 
 def _origin(result: Evaluation, term: str) -> str:
     """The least certain origin behind a term; what follows from all of them is as certain as the worst."""
-    found = result.step.origins
+    found = result.explanation.origins
     return (found[term] if term in found else weakest(list(found.values()))).origin
 
 
@@ -134,7 +137,7 @@ def _memory(result: Evaluation) -> dict[str, Any]:
         "at_peak_bytes": _by_kind(kinds[stage, moment]),
         "largest_bytes": _by_kind(kinds.max(axis=(0, 1))),
         "per_layer_bytes": {
-            "selection_indices": _nominal(indices_per_layer(result.case, result.sizes)),
+            "selection_indices": _nominal(layer.indices),
             "score_table": _nominal(layer.table),
             "candidates": _nominal(layer.candidates),
             "gathered_kv": _nominal(layer.gathered),

@@ -14,10 +14,16 @@ from hyscale_model.scenario.schema import Model, Scenario
 BLOCKS = ("attention", "dense_ffn", "moe", "embedding", "head")
 
 
-def model_blocks(case: Scenario, sizes: Sizes, factor: Factor) -> tuple[Block, ...]:
-    """One block of each kind, in the order of ``BLOCKS``."""
+def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, known: tuple[Block, ...] | None = None) -> tuple[Block, ...]:
+    """One block of each kind, in the order of ``BLOCKS``.
+
+    ``known``: blocks of a system that differs in its attention block at most; the others are taken from it.
+    """
+    attention = attention_block(case, sizes, factor)
+    if known is not None:
+        return (attention, *known[1:])
     return (
-        attention_block(case, sizes, factor),
+        attention,
         dense_block(case, sizes),
         moe_block(case, sizes),
         embedding_block(case, sizes),

@@ -77,11 +77,6 @@ def mean_selected(keys: Number, topk: Number) -> Number:
     return bounded - bounded * (bounded - 1) / (2 * keys)
 
 
-def kept_indices_bytes(queries: Number, topk: Number) -> Number:
-    """Bytes of the INT32 selection of one layer on one GPU."""
-    return queries * topk * INT32_BYTES
-
-
 def index_key_bytes(head_dim: Number, fp8: Number) -> Number:
     """Bytes of one index key: BF16, or FP8 with its scale."""
     return head_dim * where(fp8, FP8_KEY_BYTES_PER_VALUE, BF16_BYTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Rates:
         self.launch_s = self.factor("launch_s")
 
     def _sample(self, name: str, rate: Rate) -> np.ndarray:
-        return rate.sample(self.draws.uniform(name))
+        return _sampled(rate, name, self.draws)
 
     def factor(self, name: str) -> np.ndarray:
         """A sampled factor of the profile, shape (1, draws + 1)."""
@@ -115,9 +116,12 @@ class Rates:
         sm = work * _stack([pair[1] for pair in inverse])
         launches = _stack([operation.launches for operation in operations]) * self.launch_s
         seconds = smooth_maximum(tensor, sm, hbm) + launches
-        nominal = np.stack([_first(part, len(operations)) for part in (tensor, sm, hbm)])
+        nominal = np.stack([part[:, 0, 0] for part in np.broadcast_arrays(tensor, sm, hbm)])
         binding = np.argmax(nominal, axis=0)
-        floor = np.array([self._floor(operation) for operation in operations])
+        fp8 = np.array([bool(np.ravel(operation.fp8)[0]) for operation in operations])
+        peak = np.where(fp8, self.gpu.fp8_flops or np.inf, self.gpu.bf16_flops)
+        at_peak = np.array(self.hbm_bytes_per_s[0, 0] / self.gpu.hbm_bytes_per_s)
+        floor = np.maximum(flops[:, 0, 0] / peak, hbm[:, 0, 0] * at_peak)
         origins = tuple(
             self._origin(operation, RESOURCES[resource]) for operation, resource in zip(operations, binding, strict=True)
         )
@@ -130,11 +134,6 @@ class Rates:
         bf16_pair, fp8_pair = (self._inverse_rates(operation.family, name) for name in ("bf16", "fp8"))
         return np.where(fp8 != 0, fp8_pair[0], bf16_pair[0]), np.where(fp8 != 0, fp8_pair[1], bf16_pair[1])
 
-    def _floor(self, operation: Operation) -> float:
-        fp8 = float(np.ravel(operation.fp8)[0])
-        peak = self.peak_flops("fp8" if fp8 else "bf16")
-        return max(float(np.ravel(operation.flops)[0]) / peak, float(np.ravel(operation.hbm_bytes)[0]) / self.gpu.hbm_bytes_per_s)
-
     def _origin(self, operation: Operation, resource: str) -> Origin:
         family = self.profile.family(operation.family)
         if resource == "sm" and family.sm is not None:
@@ -144,6 +143,13 @@ class Rates:
             if entry is not None:
                 return entry.fraction.origin
         return self.profile.hbm.origin
+
+
+@lru_cache(maxsize=4096)
+def _sampled(rate: Rate, name: str, draws: Draws) -> np.ndarray:
+    values = rate.sample(draws.uniform(name))
+    values.flags.writeable = False
+    return values
 
 
 def weakest(origins: Sequence[Origin]) -> Origin:
@@ -166,6 +172,3 @@ def _stack(values: Sequence[Number]) -> np.ndarray:
         result[index] = value
     return result
 
-
-def _first(values: np.ndarray, count: int) -> np.ndarray:
-    return np.broadcast_to(values[:, 0, 0], (count,))

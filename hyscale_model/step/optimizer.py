@@ -32,8 +32,11 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
 
 def _column(values: dict[str, Number]) -> np.ndarray:
     """Values by block as an array of shape (blocks, points, draws)."""
-    parts = np.broadcast_arrays(*(np.atleast_2d(np.asarray(values.get(name, 0.0), dtype=float)) for name in BLOCKS))
-    return np.stack(parts)
+    shape = np.broadcast_shapes((1, 1), *(np.shape(value) for value in values.values()))
+    column = np.zeros((len(BLOCKS), *shape))
+    for name, value in values.items():
+        column[BLOCKS.index(name)] = value
+    return column
 
 
 def optimizer_shards(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:

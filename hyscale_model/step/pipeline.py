@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,14 @@ from hyscale_model.step.schedule import split_layers
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Points that share pipeline depth, chunks and micro-batches.
+    """Points that share their pipeline: chunks, micro-batches and what each virtual stage holds.
 
     Attributes:
-        columns: flat indices of the points; None: all of them.
+        columns: flat indices of the points.
         counts: blocks of each virtual stage, shape (vpp pp, blocks); virtual stage s lies on rank s mod pp.
     """
 
-    columns: np.ndarray | None
+    columns: np.ndarray | slice
     pp: int
     vpp: int
     micro_batches: int
@@ -32,10 +33,6 @@ class Structure:
     def rank_counts(self) -> np.ndarray:
         """Blocks of each pipeline rank, shape (pp, blocks)."""
         return self.counts.reshape(self.vpp, self.pp, -1).sum(axis=0)
-
-    def take(self, values: np.ndarray) -> np.ndarray:
-        """The group's part of flat values."""
-        return values if self.columns is None else values[..., self.columns]
 
 
 def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
@@ -50,17 +47,25 @@ def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
     return tuple(cut[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * vpp))
 
 
-def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> Iterator[Structure]:
-    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure."""
-    pp = int(case.layout.pp)
-    vpp, micro_batches = case.layout.vpp, sizes.micro_batches
-    if not isinstance(vpp, np.ndarray) and not isinstance(micro_batches, np.ndarray):
-        yield _structure(case, pp, int(vpp), int(micro_batches), None)
-        return
-    keys = np.broadcast_to(np.asarray(vpp) * 2**32 + np.asarray(micro_batches), shape).ravel().astype(np.int64)
-    for key in np.unique(keys):
-        yield _structure(case, pp, int(key >> 32), int(key & (2**32 - 1)), np.flatnonzero(keys == key))
+def structures(cases: Sequence[Scenario], sizes: Sequence[Sizes], shape: tuple[int, int]) -> list[Structure]:
+    """Group the points of several cases of equal pipeline depth by structure.
 
-
-def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray | None) -> Structure:
-    return Structure(columns, pp, vpp, micro_batches, block_counts(case.model, virtual_stage_layers(case, vpp)))
+    The flat axis runs over (case, point, draw); ``shape`` is (points, draws) of each case.
+    """
+    pp = int(cases[0].layout.pp)
+    tables: dict[tuple[Any, ...], np.ndarray] = {}
+    keys = np.empty((len(cases), *shape), dtype=np.int64)
+    kinds: dict[tuple[Any, ...], int] = {}
+    for index, (case, size) in enumerate(zip(cases, sizes, strict=True)):
+        kind = kinds.setdefault((case.model.name, case.layout.stage_layers), len(kinds))
+        keys[index] = (np.asarray(case.layout.vpp) * 2**32 + np.asarray(size.micro_batches)) * 16 + kind
+    flat = keys.ravel()
+    found = []
+    for key in np.unique(flat):
+        pair, kind = divmod(int(key), 16)
+        vpp, micro_batches = divmod(pair, 2**32)
+        case = next(c for c in cases if kinds[c.model.name, c.layout.stage_layers] == kind)
+        table = tables.setdefault((kind, vpp), block_counts(case.model, virtual_stage_layers(case, vpp)))
+        columns = np.flatnonzero(flat == key)
+        found.append(Structure(slice(None) if columns.size == flat.size else columns, pp, vpp, micro_batches, table))
+    return found

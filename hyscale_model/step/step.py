@@ -1,4 +1,4 @@
-"""The time of a step of one system, by term, on the pipeline rank with the most work."""
+"""The time of a step, by term, on the pipeline rank with the most work."""
 
 from __future__ import annotations
 
@@ -8,172 +8,146 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyscale_model.arrays import Number
-from hyscale_model.layers.model_blocks import model_blocks
-from hyscale_model.layers.operation import Block, Operation, Task, Transfer
+from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.layers.operation import Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
-from hyscale_model.network.collectives import transfer_seconds
+from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
 from hyscale_model.rates.roofline import RESOURCES, Rates, weakest
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.graph import BlockTime, term_of, walk
+from hyscale_model.step.graph import term_of
 from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
 from hyscale_model.step.pipeline import Structure, structures
+from hyscale_model.step.price import Priced, price, running_phases
 from hyscale_model.step.schedule import step_seconds
 
+NAMES = tuple(TERMS)
+ROW = {term: row for row, term in enumerate(NAMES)}
 # Time in these terms is not work of the compute stream.
-IDLE_TERMS = tuple(term for term in TERMS if term.endswith("_exposed")) + ("waiting", "pp_bubble", "offload")
+IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "pp_bubble", "offload")
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step on its critical pipeline rank; arrays have shape (points, draws).
+    """A step on its critical pipeline rank.
 
     Attributes:
-        seconds: step time; ``terms`` sum to it.
+        seconds: step time, shape (points, draws).
+        terms: seconds by term in the order of ``TERMS``, shape (terms, points, draws); they sum to ``seconds``.
         hidden: seconds of transfers hidden behind computation, by parallel group.
-        critical_stage: pipeline rank of the terms, shape (points,).
-        floor_s: nominal lower bound by term, at the peaks.
-        bound_by: resource that binds most of a term's time.
-        origins: least certain origin of a term's rates.
+        stage: pipeline rank of the terms, shape (points, draws).
+        runs: how often each block runs on that rank at the nominal point, in the order of ``BLOCKS``.
     """
 
     seconds: np.ndarray
-    terms: dict[str, np.ndarray]
+    terms: np.ndarray
     hidden: dict[str, np.ndarray]
-    critical_stage: np.ndarray
+    stage: np.ndarray
+    runs: np.ndarray
+
+    def term(self, name: str) -> np.ndarray:
+        """Seconds of one term, shape (points, draws)."""
+        return self.terms[ROW[name]]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What stands behind the terms at the nominal point: floors at the peaks, what binds, where rates come from."""
+
     floor_s: dict[str, float]
     bound_by: dict[str, str]
     origins: dict[str, Origin]
 
 
-@dataclass(slots=True)
-class _Priced:
-    """Blocks with the time of each phase and what each task costs."""
+def step_times(
+    cases: Sequence[Scenario], sizes: Sequence[Sizes], rates: Rates, shape: tuple[int, int]
+) -> tuple[list[StepTime], Priced]:
+    """Time a step of several systems of one scenario that have the same pipeline depth.
 
-    blocks: tuple[Block, ...]
-    times: list[dict[str, BlockTime]]
-    operations: dict[Operation, int]
-    seconds: np.ndarray
-    floor_s: np.ndarray
-    binding: np.ndarray
-    origins: tuple[Origin, ...]
+    Args:
+        cases: one scenario each, with one system, its overrides applied.
+        sizes: their sizes.
+        rates: rates of the GPU they share.
+        shape: (points, draws) of the batch.
+    """
+    networks = [Network(case, size) for case, size in zip(cases, sizes, strict=True)]
+    priced = price(cases, sizes, networks, rates)
+    count, columns = len(cases), shape[0] * shape[1]
+    forward = np.empty((len(BLOCKS), count, *shape))
+    backward = np.empty_like(forward)
+    block_terms = np.zeros((len(BLOCKS), len(NAMES), count, *shape))
+    block_hidden: dict[str, np.ndarray] = {}
+    sends = np.empty((count, *shape))
+    for index, (case, size, network, blocks) in enumerate(zip(cases, sizes, networks, priced.cases, strict=True)):
+        sends[index] = network.seconds(_send(case, size))
+        for block, phases in enumerate(blocks.times):
+            forward[block, index] = phases["forward"].total
+            backward[block, index] = sum(time.total for phase, time in phases.items() if phase != "forward")
+            for time in phases.values():
+                for term, value in time.terms.items():
+                    block_terms[block, ROW[term], index] += value
+                for group_name, value in time.hidden.items():
+                    kept = block_hidden.setdefault(group_name, np.zeros_like(forward))
+                    kept[block, index] += value
 
-
-def _price(case: Scenario, sizes: Sizes, rates: Rates) -> _Priced:
-    blocks = model_blocks(case, sizes, rates.factor)
-    tasks = [task for block in blocks for _, phase_tasks in block.phases() for task in phase_tasks]
-    operations: dict[Operation, int] = {}
-    for task in tasks:
-        if isinstance(task.work, Operation):
-            operations.setdefault(task.work, len(operations))
-    timed = rates.times(list(operations))
-    transfers: dict[Transfer, Number] = {}
-
-    def seconds(task: Task) -> Number:
-        if isinstance(task.work, Operation):
-            return timed.seconds[operations[task.work]]
-        if task.work not in transfers:
-            transfers[task.work] = transfer_seconds(task.work, case, sizes)
-        return transfers[task.work]
-
-    contention = rates.factor("overlap_contention")
-    recomputed = case.training.recompute == "full"
-    times = []
-    for block in blocks:
-        phases = {
-            phase: walk(phase_tasks, phase, seconds, contention)
-            for phase, phase_tasks in block.phases()
-            if recomputed or phase != "recompute"
-        }
-        times.append(phases)
-    return _Priced(blocks, times, operations, timed.seconds, timed.floor_s, timed.binding, timed.origins)
-
-
-def step_time(case: Scenario, sizes: Sizes, rates: Rates, shape: tuple[int, int]) -> StepTime:
-    """Time a step of ``case`` (one system, overrides applied) for a batch of ``shape`` (points, draws)."""
-    priced = _price(case, sizes, rates)
-    flat = shape[0] * shape[1]
-
-    def flatten(value: Number) -> np.ndarray:
-        return np.broadcast_to(value, shape).reshape(flat)
-
-    send = transfer_seconds(
-        Transfer(kind="send", group="pp", payload_bytes=sizes.queries * case.model.hidden_size * BF16_BYTES), case, sizes
-    )
-    forward = np.stack([flatten(phases["forward"].total) for phases in priced.times])
-    backward = np.stack(
-        [flatten(phases["backward"].total + _total(phases, "recompute")) for phases in priced.times]
-    )
-    block_terms = [_merge(phases, "terms") for phases in priced.times]
-    block_hidden = [_merge(phases, "hidden") for phases in priced.times]
-    once: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
-    nominal_counts = np.zeros(0)
-
-    result = np.empty(flat)
-    stage_of = np.empty(flat, dtype=int)
-    terms = {term: np.zeros(flat) for term in TERMS}
-    hidden: dict[str, np.ndarray] = {}
-    sends = flatten(send)
-    for group in structures(case, sizes, shape):
-        columns = slice(None) if group.columns is None else group.columns
-        makespan, stage = _pipeline(group, group.take(forward), group.take(backward), group.take(sends))
+    flat = (len(BLOCKS), count * columns)
+    forward, backward = forward.reshape(flat), backward.reshape(flat)
+    block_terms = block_terms.reshape(len(BLOCKS), len(NAMES), -1)
+    flat_sends = sends.reshape(-1)
+    once = {}
+    seconds = np.empty(count * columns)
+    stage_of = np.empty(count * columns, dtype=int)
+    terms = np.empty((len(NAMES), count * columns))
+    hidden = {name: np.empty(count * columns) for name in block_hidden}
+    runs = np.zeros((len(BLOCKS), count * columns))
+    for group in structures(cases, sizes, shape):
+        at = group.columns
+        makespan, stage = _pipeline(group, forward[:, at], backward[:, at], flat_sends[at])
         key = group.rank_counts.tobytes()
         if key not in once:
-            once[key] = _once(case, sizes, rates, group.rank_counts, shape)
-        optimizer, exchange = (group.take(part) for part in once[key])
+            once[key] = _once(cases, sizes, networks, rates, group.rank_counts, shape)
+        optimizer, exchange = (part[:, at] for part in once[key])
         last = (optimizer + exchange).max(axis=0)
-        result[columns] = makespan + last
-        stage_of[columns] = stage
-        counts = group.micro_batches * group.rank_counts[stage].T
-        if group.columns is None or group.columns[0] == 0:
-            nominal_counts = counts[:, 0]
-        for block, per_term in enumerate(block_terms):
-            for term, value in per_term.items():
-                terms[term][columns] += counts[block] * group.take(flatten(value))
-        for block, per_group in enumerate(block_hidden):
-            for name, value in per_group.items():
-                kept = hidden.setdefault(name, np.zeros(flat))
-                kept[columns] += counts[block] * group.take(flatten(value))
-        terms["pp_communication_exposed"][columns] += _sends(group)[stage] * group.take(sends)
-        busy = sum(values[columns] for values in terms.values())
+        runs[:, at] = group.micro_batches * group.rank_counts[stage].T
+        part = np.einsum("bn,btn->tn", runs[:, at], block_terms[:, :, at])
+        for name, per_block in block_hidden.items():
+            hidden[name][at] = np.einsum("bn,bn->n", runs[:, at], per_block.reshape(flat)[:, at])
         pick = (stage, np.arange(stage.size))
-        terms["pp_bubble"][columns] = makespan - busy
-        terms["optimizer"][columns] = optimizer[pick]
-        terms["dp_communication_exposed"][columns] = exchange[pick]
-        terms["waiting"][columns] += last - optimizer[pick] - exchange[pick]
+        part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * flat_sends[at]
+        part[ROW["pp_bubble"]] = makespan - part.sum(axis=0)
+        part[ROW["optimizer"]] = optimizer[pick]
+        part[ROW["dp_communication_exposed"]] = exchange[pick]
+        part[ROW["waiting"]] += last - optimizer[pick] - exchange[pick]
+        terms[:, at] = part
+        seconds[at] = makespan + last
+        stage_of[at] = stage
 
-    bound_by, origins, floors = _explain(case, priced, nominal_counts)
-    return StepTime(
-        seconds=result.reshape(shape),
-        terms={term: values.reshape(shape) for term, values in terms.items()},
-        hidden={name: values.reshape(shape) for name, values in hidden.items()},
-        critical_stage=stage_of.reshape(shape)[:, 0],
-        floor_s=floors,
-        bound_by=bound_by,
-        origins=origins,
-    )
+    by_case = (count, *shape)
+    seconds, stage_of = seconds.reshape(by_case), stage_of.reshape(by_case)
+    terms = terms.reshape(len(NAMES), *by_case)
+    runs = runs.reshape(len(BLOCKS), *by_case)
+    results = [
+        StepTime(
+            seconds[index],
+            terms[:, index],
+            {name: values.reshape(by_case)[index] for name, values in hidden.items()},
+            stage_of[index],
+            runs[:, index, 0, 0],
+        )
+        for index in range(count)
+    ]
+    return results, priced
 
 
-def _total(phases: dict[str, BlockTime], phase: str) -> Number:
-    return phases[phase].total if phase in phases else 0.0
-
-
-def _merge(phases: dict[str, BlockTime], part: str) -> dict[str, Number]:
-    """Sum a part (terms, hidden) over the phases of a block: each phase runs once a micro-batch."""
-    merged: dict[str, Number] = {}
-    for time in phases.values():
-        for name, value in getattr(time, part).items():
-            merged[name] = merged[name] + value if name in merged else value
-    return merged
+def _send(case: Scenario, sizes: Sizes) -> Transfer:
+    return Transfer(kind="send", group="pp", payload_bytes=sizes.queries * case.model.hidden_size * BF16_BYTES)
 
 
 def _sends(group: Structure) -> np.ndarray:
     """Activations and gradients each rank sends in a step: every virtual boundary once forward, once backward."""
-    virtual = np.full(group.pp * group.vpp, 2.0)
-    virtual[0] -= 1
-    virtual[-1] -= 1
-    if group.pp == 1:
-        virtual[:] = 0
+    virtual = np.full(group.pp * group.vpp, 2.0 if group.pp > 1 else 0.0)
+    if group.pp > 1:
+        virtual[[0, -1]] -= 1
     return group.micro_batches * virtual.reshape(group.vpp, group.pp).sum(axis=0)
 
 
@@ -190,49 +164,55 @@ def _pipeline(
 
 
 def _once(
-    case: Scenario, sizes: Sizes, rates: Rates, counts: np.ndarray, shape: tuple[int, int]
+    cases: Sequence[Scenario],
+    sizes: Sequence[Sizes],
+    networks: Sequence[Network],
+    rates: Rates,
+    counts: np.ndarray,
+    shape: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of optimizer and gradient exchange of each pipeline rank, shape (pp, points x draws)."""
-    shared, experts = (np.tensordot(counts, part, axes=1) for part in block_parameters(case))
-    operations = [optimizer_operation(case, sizes, *held) for held in zip(shared, experts, strict=True)]
-    exchange = [sum(transfer_seconds(t, case, sizes) for t in gradient_transfers(case, held)) for held in shared]
-
-    def flatten(values: Sequence[Number]) -> np.ndarray:
-        return np.stack([np.broadcast_to(value, shape).ravel() for value in values])
-
-    return flatten(rates.times(operations).seconds), flatten(exchange)
-
-
-def _explain(
-    case: Scenario, priced: _Priced, counts: np.ndarray
-) -> tuple[dict[str, str], dict[str, Origin], dict[str, float]]:
-    """What binds each term, its least certain origin, and its floor, at the nominal point.
-
-    ``counts``: how often each block runs in the step on the critical rank.
-    """
-    by_resource: dict[str, dict[str, float]] = {}
-    sources: dict[str, list[Origin]] = {}
-    floors: dict[str, float] = {}
-    recomputed = case.training.recompute == "full"
-    for index, block in enumerate(priced.blocks):
-        if not counts[index]:
+    """Seconds of optimizer and gradient exchange of each pipeline rank, shape (pp, cases x points x draws)."""
+    optimizer = np.empty((len(counts), len(cases), *shape))
+    exchange = np.empty_like(optimizer)
+    for index, (case, size, network) in enumerate(zip(cases, sizes, networks, strict=True)):
+        twin = next((i for i in range(index) if cases[i].layout is case.layout and cases[i].training is case.training), None)
+        if twin is not None:
+            optimizer[:, index], exchange[:, index] = optimizer[:, twin], exchange[:, twin]
             continue
-        for phase, tasks in block.phases():
-            if phase == "recompute" and not recomputed:
-                continue
+        held = [np.tensordot(counts, part, axes=1) for part in block_parameters(case)]
+        operations = [optimizer_operation(case, size, *both) for both in zip(*held, strict=True)]
+        optimizer[:, index] = rates.times(operations).seconds
+        for rank, shared in enumerate(held[0]):
+            exchange[rank, index] = sum(network.seconds(transfer) for transfer in gradient_transfers(case, shared))
+    return optimizer.reshape(len(counts), -1), exchange.reshape(len(counts), -1)
+
+
+def explain(priced: Priced, index: int, step: StepTime, recompute: bool) -> Explanation:
+    """What binds each term of one of the priced systems, its least certain origin and its floor."""
+    shares: dict[str, dict[str, float]] = {}
+    sources: dict[str, dict[Origin, None]] = {}
+    floors: dict[str, float] = {}
+    nominal = priced.operations.seconds[:, 0, 0].tolist()
+    floor = priced.operations.floor_s.tolist()
+    binding = priced.operations.binding.tolist()
+    network = Origin("published", "bus bandwidth of NCCL on the cluster's links")
+    for block, runs in zip(priced.cases[index].blocks, step.runs.tolist(), strict=True):
+        if not runs:
+            continue
+        for phase, tasks in running_phases(block, recompute):
             for task in tasks:
                 term = term_of(task, phase)
                 if isinstance(task.work, Transfer):
-                    by_resource.setdefault(term, {}).setdefault("network", 0.0)
-                    sources.setdefault(term, []).append(Origin("published", "NCCL bus bandwidth of the cluster's links"))
-                    floors.setdefault(term, 0.0)
-                    continue
-                number = priced.operations[task.work]
-                seconds = float(priced.seconds[number, 0, 0]) * counts[index]
-                resource = RESOURCES[priced.binding[number]]
-                shares = by_resource.setdefault(term, {})
-                shares[resource] = shares.get(resource, 0.0) + seconds
-                sources.setdefault(term, []).append(priced.origins[number])
-                floors[term] = floors.get(term, 0.0) + float(priced.floor_s[number]) * counts[index]
-    bound_by = {term: max(shares, key=lambda name: shares[name]) for term, shares in by_resource.items()}
-    return bound_by, {term: weakest(found) for term, found in sources.items()}, floors
+                    resource, seconds, lowest, origin = "network", 0.0, 0.0, network
+                else:
+                    row = priced.number[task.work]
+                    resource, seconds, lowest = RESOURCES[binding[row]], nominal[row], floor[row]
+                    origin = priced.operations.origins[row]
+                part = shares.setdefault(term, {})
+                part[resource] = part.get(resource, 0.0) + runs * seconds
+                sources.setdefault(term, {})[origin] = None
+                floors[term] = floors.get(term, 0.0) + runs * lowest
+    bound_by = {term: max(part, key=part.__getitem__) for term, part in shares.items()}
+    return Explanation(floors, bound_by, {term: weakest(list(found)) for term, found in sources.items()})
+
+
