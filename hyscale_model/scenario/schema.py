@@ -247,10 +247,6 @@ class Scenario:
     reported: tuple[Reported, ...] = ()
     scope: Literal["step"] = assumed("step", "the whole optimizer step")
 
-    def __post_init__(self) -> None:
-        if len({system.name for system in self.systems}) != len(self.systems):
-            raise ValueError("two systems have the same name")
-
 
 def default_reason(cls: type, name: str) -> str | None:
     """Why the default of a field is what it is; None where a field has no default or no reason."""
