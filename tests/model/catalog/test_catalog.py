@@ -9,7 +9,7 @@ from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.scenario import read_scenario
 
-SHIPPED = Path(__file__).parents[3] / "scenarios" / "glm-5.1-1m-512xh20.yaml"
+BASE = Path(__file__).parents[1] / "scenario" / "base.yaml"
 ENTRIES = [(kind, name) for kind in catalog.KINDS for name in catalog.names(kind)]
 
 
@@ -32,13 +32,13 @@ SECTIONS = {"models": "model", "gpus": "cluster.gpu", "clusters": "cluster"}
 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)
 def test_every_entry_can_be_named_in_a_scenario(kind: str, name: str) -> None:
-    shipped_text = SHIPPED.read_text()
+    base_text = BASE.read_text()
     if kind == "systems":
-        resolved = read_scenario("x", text=shipped_text, systems=[name])
+        resolved = read_scenario("x", text=base_text, systems=[name])
         assert [system.name for system in resolved.scenario.systems] == [name]
     else:
         section = SECTIONS[kind]
-        resolved = read_scenario("x", text=shipped_text, overrides=[f"{section}={name}"])
+        resolved = read_scenario("x", text=base_text, overrides=[f"{section}={name}"])
         assert resolved.origins[f"{section}.name"].origin == "published"
 
 

@@ -2,14 +2,15 @@ from pathlib import Path
 
 import pytest
 
-SHIPPED = Path(__file__).parents[3] / "scenarios" / "glm-5.1-1m-512xh20.yaml"
+BASE = Path(__file__).parent / "base.yaml"
 
 
 @pytest.fixture
-def shipped() -> Path:
-    return SHIPPED
+def base() -> Path:
+    """A valid scenario whose lines the tests count on."""
+    return BASE
 
 
 @pytest.fixture
-def shipped_text() -> str:
-    return SHIPPED.read_text()
+def base_text() -> str:
+    return BASE.read_text()

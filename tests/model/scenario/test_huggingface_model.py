@@ -20,9 +20,9 @@ def config(tmp_path: Path) -> Path:
     return folder / "config.json"
 
 
-def test_fields_come_from_the_file(config: Path, shipped: Path) -> None:
+def test_fields_come_from_the_file(config: Path, base: Path) -> None:
     scenario = config.parents[1] / "scenario.yaml"
-    text = shipped.read_text()
+    text = base.read_text()
     scenario.write_text(text.replace("model: glm-5.1", "model: {hf_config: my-model/config.json, v_head_dim: 128}"))
     resolved = read_scenario(scenario)
     model = resolved.scenario.model
@@ -45,13 +45,13 @@ def test_fields_come_from_the_file(config: Path, shipped: Path) -> None:
         ('{"a": ' + "9" * 5000 + "}", "not JSON", "JSON object"),
     ],
 )
-def test_other_files_are_refused(config: Path, shipped: Path, content: str, problem: str, expected: str) -> None:
+def test_other_files_are_refused(config: Path, base: Path, content: str, problem: str, expected: str) -> None:
     config.write_text(content)
     with pytest.raises(InputError) as caught:
         model_fields(config)
     assert caught.value.file == str(config)
     scenario = config.parent / "scenario.yaml"
-    scenario.write_text(shipped.read_text().replace("model: glm-5.1", "model: {hf_config: config.json}"))
+    scenario.write_text(base.read_text().replace("model: glm-5.1", "model: {hf_config: config.json}"))
     with pytest.raises(InputError) as caught:
         read_scenario(scenario)
     assert (caught.value.file, caught.value.line, caught.value.field) == (str(scenario), 4, "model.hf_config")
@@ -60,10 +60,10 @@ def test_other_files_are_refused(config: Path, shipped: Path, content: str, prob
     assert "more)" not in caught.value.problem
 
 
-def test_a_wrong_value_names_its_field(config: Path, shipped: Path) -> None:
+def test_a_wrong_value_names_its_field(config: Path, base: Path) -> None:
     config.write_text(config.read_text().replace('"index_topk": 1024', '"index_topk": NaN'))
     scenario = config.parent / "scenario.yaml"
-    scenario.write_text(shipped.read_text().replace("model: glm-5.1", "model: {hf_config: config.json}"))
+    scenario.write_text(base.read_text().replace("model: glm-5.1", "model: {hf_config: config.json}"))
     with pytest.raises(InputError) as caught:
         read_scenario(scenario)
     assert (caught.value.file, caught.value.field) == (str(config), "model.index_topk")

@@ -125,10 +125,10 @@ def refusal(text: str, *overrides: str) -> InputError:
     ("old", "new", "line", "field", "expected"), CASES, ids=[case[1] or "removed" for case in CASES]
 )
 def test_one_message_with_place_and_remedy(
-    shipped_text: str, old: str, new: str, line: int, field: str, expected: str
+    base_text: str, old: str, new: str, line: int, field: str, expected: str
 ) -> None:
-    text = re.sub(rf"(?<![a-z]){re.escape(old)}", lambda _: new, shipped_text) if old else f"{shipped_text}\n{new}\n"
-    assert text != shipped_text
+    text = re.sub(rf"(?<![a-z]){re.escape(old)}", lambda _: new, base_text) if old else f"{base_text}\n{new}\n"
+    assert text != base_text
     error = refusal(text)
     assert (error.file, error.line, error.field) == ("x.yaml", line, field)
     assert expected in (error.expected or "")
@@ -136,33 +136,33 @@ def test_one_message_with_place_and_remedy(
 
 
 @pytest.mark.parametrize(("item", "line", "field", "expected"), ASSUMPTIONS, ids=[case[0] for case in ASSUMPTIONS])
-def test_assumptions(shipped_text: str, item: str, line: int, field: str, expected: str) -> None:
-    error = refusal(f"{shipped_text}\nassumptions:\n  - {item}\n")
+def test_assumptions(base_text: str, item: str, line: int, field: str, expected: str) -> None:
+    error = refusal(f"{base_text}\nassumptions:\n  - {item}\n")
     assert (error.file, error.line, error.field) == ("x.yaml", line, f"assumptions.0{field}")
     assert expected in (error.expected or "")
 
 
-def test_one_assumption_for_each_field(shipped_text: str) -> None:
+def test_one_assumption_for_each_field(base_text: str) -> None:
     item = "  - {path: cluster.nic_efficiency, range: [0.7, 0.9], reason: r}\n"
-    error = refusal(f"{shipped_text}\nassumptions:\n{item}{item}")
+    error = refusal(f"{base_text}\nassumptions:\n{item}{item}")
     assert (error.line, error.field) == (13, "assumptions.1.path")
     assert "line 12" in error.problem
 
 
 @pytest.mark.parametrize(("override", "field", "expected"), OVERRIDES)
-def test_overrides(shipped_text: str, override: str, field: str | None, expected: str) -> None:
-    error = refusal(shipped_text, override)
+def test_overrides(base_text: str, override: str, field: str | None, expected: str) -> None:
+    error = refusal(base_text, override)
     assert (error.file, error.line, error.field) == ("--set", None, field)
     assert expected in (error.expected or "")
 
 
-def test_the_first_by_line_is_reported_and_the_rest_counted(shipped_text: str) -> None:
-    text = shipped_text.replace("pp: 4", "pp: x").replace("precision: bf16", "precision: fp4") + "\nbogus: 1\n"
+def test_the_first_by_line_is_reported_and_the_rest_counted(base_text: str) -> None:
+    text = base_text.replace("pp: 4", "pp: x").replace("precision: bf16", "precision: fp4") + "\nbogus: 1\n"
     error = refusal(text)
     assert error.line == 6
     assert "more)" in error.problem
 
 
-def test_an_impossible_choice_is_named(shipped_text: str) -> None:
+def test_an_impossible_choice_is_named(base_text: str) -> None:
     item = "{path: workload.global_batch_size, choices: [4, 2], reason: r}"
-    assert "choice 2 of workload.global_batch_size" in refusal(f"{shipped_text}\nassumptions: [{item}]\n").problem
+    assert "choice 2 of workload.global_batch_size" in refusal(f"{base_text}\nassumptions: [{item}]\n").problem

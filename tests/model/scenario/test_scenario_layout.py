@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hyscale_model.errors import InputError
 from hyscale_model.scenario import Scenario, case_for, check_layout, read_scenario
 
-SHIPPED = Path(__file__).parents[3] / "scenarios" / "glm-5.1-1m-512xh20.yaml"
+BASE = Path(__file__).parent / "base.yaml"
 
 # overrides, field, words of the problem (the arithmetic), words of the remedy
 IMPOSSIBLE = [
@@ -41,10 +41,10 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize(("overrides", "field", "problem", "expected"), IMPOSSIBLE)
 def test_impossible_layouts_show_the_arithmetic(
-    shipped_text: str, overrides: list[str], field: str, problem: str, expected: str
+    base_text: str, overrides: list[str], field: str, problem: str, expected: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        read_scenario("x.yaml", text=shipped_text, overrides=overrides)
+        read_scenario("x.yaml", text=base_text, overrides=overrides)
     assert caught.value.field == field
     assert problem in caught.value.problem
     assert expected in (caught.value.expected or "")
@@ -62,13 +62,13 @@ def test_impossible_layouts_show_the_arithmetic(
         ["layout.cp_order=contiguous", "workload.sequence_length=1048704"],
     ],
 )  # fmt: skip
-def test_possible_layouts(shipped_text: str, overrides: list[str]) -> None:
-    read_scenario("x.yaml", text=shipped_text, overrides=overrides)
+def test_possible_layouts(base_text: str, overrides: list[str]) -> None:
+    read_scenario("x.yaml", text=base_text, overrides=overrides)
 
 
-def test_a_system_may_bring_its_own_layout(shipped_text: str) -> None:
+def test_a_system_may_bring_its_own_layout(base_text: str) -> None:
     inline = "[megatron, {name: mine, extends: hyscale, layout: {cp: 64.0, ep: 64}, training: {recompute: none}}]"
-    text = shipped_text.replace("[megatron, megatron-best, hyscale]", inline).replace("batch_size: 4", "batch_size: 8")
+    text = base_text.replace("[megatron, megatron-best, hyscale]", inline).replace("batch_size: 4", "batch_size: 8")
     scenario = read_scenario("x.yaml", text=text).scenario
     base, mine = (case_for(scenario, system) for system in scenario.systems)
     assert base == scenario
@@ -89,7 +89,7 @@ POWERS = st.sampled_from([1, 2, 3, 4, 8, 16, 64, 128])
 @given(tp=POWERS, pp=POWERS, cp=POWERS, ep=POWERS, batch=POWERS)
 def test_accepted_layouts_use_every_gpu_and_sequence(tp: int, pp: int, cp: int, ep: int, batch: int) -> None:
 
-    scenario: Scenario = read_scenario(SHIPPED).scenario
+    scenario: Scenario = read_scenario(BASE).scenario
     layout = replace(scenario.layout, tp=tp, pp=pp, cp=cp, ep=ep, vpp=1, schedule="1f1b")
     scenario = replace(scenario, layout=layout, workload=replace(scenario.workload, global_batch_size=batch))
     try:

@@ -43,7 +43,7 @@ def test_much_noise(seed: int) -> None:
     _survives("".join(source.choice("ab:-[]{}&*!'\"\n ,#") for _ in range(200_000)))
 
 
-def test_damaged_scenarios(shipped_text: str) -> None:
+def test_damaged_scenarios(base_text: str) -> None:
     source = random.Random(0)
     pieces = [
         "[",
@@ -65,9 +65,9 @@ def test_damaged_scenarios(shipped_text: str) -> None:
         "1e15",
     ]
     for _ in range(400):
-        start = source.randrange(len(shipped_text))
+        start = source.randrange(len(base_text))
         end = start + source.choice([0, 0, 1, 5, 20, 100])
-        _survives(shipped_text[:start] + source.choice(pieces) + shipped_text[end:])
+        _survives(base_text[:start] + source.choice(pieces) + base_text[end:])
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_damaged_scenarios(shipped_text: str) -> None:
         "assumptions:\n  - {path: layout.pp, choices: [" + "x, " * 40_000 + "], reason: r}",
     ],
 )
-def test_many_mistakes_take_no_longer_to_report(shipped_text: str, extra: str) -> None:
+def test_many_mistakes_take_no_longer_to_report(base_text: str, extra: str) -> None:
     start = time.perf_counter()
     with pytest.raises(InputError, match="Expected"):
-        read_scenario("noise", text=f"{shipped_text}\n{extra}\n")
+        read_scenario("noise", text=f"{base_text}\n{extra}\n")
     assert time.perf_counter() - start < 5
 
 
-def test_the_number_of_systems_is_bounded(shipped_text: str) -> None:
+def test_the_number_of_systems_is_bounded(base_text: str) -> None:
     with pytest.raises(InputError, match="at most 64"):
-        read_scenario("noise", text=shipped_text.replace("[megatron", "[" + "megatron, " * 10_000 + "megatron"))
+        read_scenario("noise", text=base_text.replace("[megatron", "[" + "megatron, " * 10_000 + "megatron"))
 
 
 FIELDS = [
@@ -134,9 +134,9 @@ VALUES = [
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_damaged_fields(shipped_text: str, field: str) -> None:
+def test_damaged_fields(base_text: str, field: str) -> None:
     for value in VALUES:
-        _survives(shipped_text, overrides=[f"{field}={value}"])
+        _survives(base_text, overrides=[f"{field}={value}"])
 
 
 @given(st.text())

@@ -8,6 +8,8 @@ import pytest
 
 from hyscale_model.scenario import load, loads, scenario_json_schema
 
+SHIPPED = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yaml"))
+
 
 @pytest.fixture(scope="module")
 def validator() -> Any:
@@ -16,8 +18,9 @@ def validator() -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_the_shipped_scenario_follows_it(validator: Any, shipped: Path) -> None:
-    validator.validate(load(shipped).data)
+@pytest.mark.parametrize("path", SHIPPED, ids=[path.name for path in SHIPPED])
+def test_shipped_scenarios_follow_it(validator: Any, path: Path) -> None:
+    validator.validate(load(path).data)
 
 
 @pytest.mark.parametrize(
@@ -33,8 +36,8 @@ def test_the_shipped_scenario_follows_it(validator: Any, shipped: Path) -> None:
         ("schema_version", "sweep: {layout.pp: [1, 2]}\nschema_version"),
     ],
 )
-def test_what_files_may_say(validator: Any, shipped_text: str, old: str, new: str) -> None:
-    validator.validate(loads(shipped_text.replace(old, new, 1), "f").data)
+def test_what_files_may_say(validator: Any, base_text: str, old: str, new: str) -> None:
+    validator.validate(loads(base_text.replace(old, new, 1), "f").data)
 
 
 @pytest.mark.parametrize(
@@ -53,5 +56,5 @@ def test_what_files_may_say(validator: Any, shipped_text: str, old: str, new: st
         ("schema_version", "bogus: 1\nschema_version"),
     ],
 )
-def test_what_files_may_not_say(validator: Any, shipped_text: str, old: str, new: str) -> None:
-    assert not validator.is_valid(loads(shipped_text.replace(old, new, 1), "f").data)
+def test_what_files_may_not_say(validator: Any, base_text: str, old: str, new: str) -> None:
+    assert not validator.is_valid(loads(base_text.replace(old, new, 1), "f").data)
