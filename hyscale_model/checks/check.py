@@ -44,7 +44,7 @@ def check(
     result: dict[str, Any] = {"rows": rows, "summary": {}}
     for group in chosen:
         for name in GROUPS[group]:
-            resolved = read_scenario(catalog.path("published", name), overrides=overrides)
+            resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
             rows += _rows(resolved, group, "paper", name, draws, seed)
         if group == "paper":
             result["grid"] = grid(resolved.scenario)
