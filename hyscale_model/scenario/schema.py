@@ -19,13 +19,13 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 def _whole(value: Any) -> Any:
     """Whole numbers may be written 1e6; booleans and text are not numbers."""
-    if isinstance(value, bool) or isinstance(value, str):
+    if isinstance(value, (bool, str)):
         raise ValueError("must be a whole number")
     return value
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, bool) or isinstance(value, str):
+    if isinstance(value, (bool, str)):
         raise ValueError("must be a number")
     return value
 
