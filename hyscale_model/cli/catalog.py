@@ -22,8 +22,8 @@ class Kind(StrEnum):
 
 
 def catalog(
-    kind: Annotated[Kind | None, typer.Argument(help="What to list; all kinds when left out.")] = None,
-    name: Annotated[str | None, typer.Argument(help="Show this entry with its sources.")] = None,
+    kind: Annotated[Kind | None, typer.Argument(metavar="KIND", help="What to list; all kinds when left out.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this entry with its sources.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
 ) -> None:
     """List catalogue entries, or one with its sources."""

@@ -24,7 +24,7 @@ class Group(StrEnum):
 def check(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Scenario files with reported results of their own."),
+        typer.Argument(metavar="FILE", help="Scenario files with reported results of their own."),
     ] = None,
     group: Annotated[
         list[Group] | None, typer.Option(help="Only this group of published results; may be repeated.")

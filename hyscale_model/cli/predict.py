@@ -12,7 +12,7 @@ from hyscale_model.cli.outcome import Outcome, say
 
 
 def predict(
-    file: Annotated[str, typer.Argument(help="Scenario file (YAML), or - for stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Scenario file (YAML), or - for stdin.")],
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
     output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write the JSON to this file too.")] = None,
     system: Annotated[

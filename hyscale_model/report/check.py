@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from hyscale_model.report import canvas
-from hyscale_model.report.compared import comparison_table
+from hyscale_model.report.compared import render_comparison
 from hyscale_model.report.units import NOTHING, finite, nominal, or_nothing, percent, signed_percent, unit_of
 
 # More rows than this are shown as the worst ones only; the JSON has all.
@@ -49,7 +49,7 @@ def render_check(data: Mapping[str, Any], console: Console) -> None:
         if len(members) > _ROWS_SHOWN:
             members = sorted(members, key=lambda row: -abs(finite(row.get("error") or 0.0)))[:_WORST_SHOWN]
             canvas.sentence(console, f"The {_WORST_SHOWN} with the largest error; --json has all.", "dim")
-        console.print(comparison_table(members, console, sources=True))
+        render_comparison(members, console)
     _grid(data.get("grid") or {}, console)
     failed = failed_bars(data)
     canvas.heading(console, "Result")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hyscale_model.prediction import ORIGINS
 from hyscale_model.report import canvas
-from hyscale_model.report.compared import comparison_table
+from hyscale_model.report.compared import render_comparison
 from hyscale_model.report.memory import render_memory
 from hyscale_model.report.times import render_times
 from hyscale_model.report.units import (
@@ -150,7 +150,7 @@ def _reported(data: Mapping[str, Any], console: Console) -> None:
     if not rows:
         return
     canvas.heading(console, "Reported by others, and predicted here")
-    console.print(comparison_table(rows, console, sources=True))
+    render_comparison(rows, console)
 
 
 def _assumptions(data: Mapping[str, Any], console: Console) -> None:

@@ -53,7 +53,10 @@ def terms_of(systems: Mapping[str, Any]) -> list[str]:
 
 
 def render_times(data: Mapping[str, Any], console: Console) -> None:
-    """Seconds and share of each term, what limits it, and the share as a bar, for all systems side by side."""
+    """Seconds and share of each term, what limits it, and a bar, for all systems side by side.
+
+    A full bar is the longest term of any system, so that bars compare across systems too.
+    """
     systems = {name: system for name, system in data.get("systems", {}).items() if system.get("time_s")}
     if not systems:
         return
@@ -65,6 +68,7 @@ def render_times(data: Mapping[str, Any], console: Console) -> None:
     origins = {term: _origin(term, systems) for term in shown} if wide else {}
     fixed = max([len("term"), *(len(labels[term]) for term in shown)]) + (14 if any(origins.values()) else 0)
 
+    longest = max(finite(systems[name]["time_s"].get(term, 0.0)) for name in systems for term in terms)
     totals = {name: sum(finite(value) for value in system["time_s"].values()) for name, system in systems.items()}
     scale = scale_of(max(totals.values()))
     limit_width = max(map(len, LIMITS)) if wide else 1
@@ -75,7 +79,8 @@ def render_times(data: Mapping[str, Any], console: Console) -> None:
     bar_width = min(12, (console.width - fixed) // each - cell - 3)
     for names in canvas.in_groups(list(systems), each):
         columns = [
-            _column(systems[name], shown, scale, number_width, limit_width, bar_width, console) for name in names
+            _column(systems[name], shown, longest, scale, number_width, limit_width, bar_width, console)
+            for name in names
         ]
         unit = f"{scale[1]:>{number_width}} {'%':>5}"
         head = ["\nterm", *(f"{canvas.printable(name)[:cell]}\n{unit}" for name in names)]
@@ -100,6 +105,7 @@ def render_times(data: Mapping[str, Any], console: Console) -> None:
 def _column(
     system: Mapping[str, Any],
     terms: Sequence[str],
+    longest: float,
     scale: tuple[float, str, int],
     number_width: int,
     limit_width: int,
@@ -114,10 +120,14 @@ def _column(
         share = share_of.get(term, 0.0)
         limit = bound_by.get(term) or "-"
         limit = limit if limit_width > 1 else _LETTER.get(limit, limit[:1])
-        text = f"{finite(system['time_s'].get(term, 0.0)) * factor:>{number_width},.{decimals}f} {100 * share:>5.1f} "
+        time = finite(system["time_s"].get(term, 0.0))
+        text = f"{time * factor:>{number_width},.{decimals}f} {100 * share:>5.1f} "
         cell = Text(text + limit.ljust(limit_width))
         if bar_width >= 3:
-            cell.append(" " + canvas.bar(share, bar_width, blocks=canvas.blocks_allowed(console)), style="cyan")
+            cell.append(
+                " " + canvas.bar(time / longest if longest else 0.0, bar_width, blocks=canvas.blocks_allowed(console)),
+                style="cyan",
+            )
         cells.append(cell)
     return cells
 
@@ -134,7 +144,11 @@ def _origin(term: str, systems: Mapping[str, Any]) -> str:
 def _legend(console: Console, systems: Mapping[str, Any], wide: bool) -> None:
     parts = []
     if any(system.get("bound_by") for system in systems.values()):
-        marks = [f"{key if wide else _LETTER[key]} {meaning}" for key, meaning in LIMITS.items()]
+        marks = [
+            f"{key if wide else _LETTER[key]} = {meaning}"
+            for key, meaning in LIMITS.items()
+            if key != meaning or not wide
+        ]
         parts.append(f"Limited by: {', '.join(marks)}.")
     parts.append("Communication counts only where nothing hides it.")
     stages = {system["critical_stage"] for system in systems.values() if system.get("critical_stage") is not None}
