@@ -3,66 +3,77 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from hyscale_model.errors import InputError
 
-class Kind(StrEnum):
-    """Kinds of catalogue entries."""
-
-    models = "models"
-    gpus = "gpus"
-    clusters = "clusters"
-    systems = "systems"
-    profiles = "profiles"
-    published = "published"
+ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published")
 
 
 def catalog(
-    kind: Annotated[Kind | None, typer.Argument(metavar="KIND", help="What to list; all kinds when left out.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(ALL_KINDS)}; all when left out.")
+    ] = None,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this entry with its sources.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
 ) -> None:
     """List catalogue entries, or one with its sources."""
-    if kind is not None and name is not None:
-        data: dict[str, Any] = describe(str(kind), name)
-        show = _show_entry
+    show = _show_listing
+    if kind is None:
+        data: dict[str, Any] = {each: listing(each) for each in ALL_KINDS if names(each)}
+    elif name is None:
+        data = {kind: listing(kind)}
     else:
-        kinds = [kind] if kind is not None else list(Kind)
-        data = {str(each): listing(str(each)) for each in kinds}
-        show = _show_listing
+        data = describe(kind, name)
+        show = _show_entry
     if as_json:
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=list))
     else:
         show(data)
 
 
-def listing(kind: str) -> list[dict[str, Any]]:
-    """Name and description of every entry of a kind."""
+def names(kind: str) -> Sequence[str]:
+    """Names of a kind; none where this installation has no such files."""
     from hyscale_model import catalog as facts
 
-    return [{"name": name, "description": facts.entry(kind, name).description} for name in facts.names(kind)]
+    try:
+        return tuple(facts.names(kind))
+    except InputError:
+        return ()
+
+
+def listing(kind: str) -> list[dict[str, Any]]:
+    """Name and description of every file of a kind.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    from hyscale_model import catalog as facts
+
+    return [{"name": name, "description": describe(kind, name)["description"]} for name in facts.names(kind)]
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
-    """One entry: its values, and for each the source, its own or that of the whole entry."""
+    """One file: its values, and for each the source, its own or that of the whole file.
+
+    Raises:
+        InputError: there is no such kind or name.
+    """
     from hyscale_model import catalog as facts
 
-    entry = facts.entry(kind, name)
-    sources = dict(entry.sources or {})
-    return {
-        "kind": kind,
-        "name": entry.name,
-        "description": entry.description,
-        "extends": entry.extends,
-        "source": entry.source,
-        "values": {
-            field: {"value": value, "source": sources.get(field, entry.source)} for field, value in entry.values.items()
-        },
-    }
+    if kind in facts.KINDS:
+        entry = facts.entry(kind, name)
+        values, sources = entry.values, dict(entry.sources or {})
+        head = {"description": entry.description, "extends": entry.extends, "source": entry.source}
+    else:
+        # Tables of published results and profiles are no lists of fields: shown as they are written.
+        values, sources = dict(facts.document(kind, name).root.plain()), {}
+        head = {key: values.pop(key, None) for key in ("description", "extends", "source")}
+    shown = {field: {"value": value, "source": sources.get(field, head["source"])} for field, value in values.items()}
+    return {"kind": kind, "name": name, **head, "values": shown}
 
 
 def _show_listing(data: Mapping[str, Any]) -> None:
@@ -102,4 +113,6 @@ def _show_entry(data: Mapping[str, Any]) -> None:
 def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -75,9 +75,16 @@ def _version(package: str) -> str | None:
 
 
 def _shipped_profiles() -> list[str]:
-    from hyscale_model import catalog
+    from importlib.util import find_spec
+    from pathlib import Path
 
-    return list(catalog.names("profiles"))
+    from hyscale_model.cli.catalog import names
+
+    # Found without being imported: the package of the measurements needs what only GPU users have.
+    package = find_spec("hyscale_calibration")
+    folders = [Path(place) / "profiles" for place in (package.submodule_search_locations or [])] if package else []
+    measured = (path.stem for folder in folders if folder.is_dir() for path in folder.glob("*.json"))
+    return sorted({*names("profiles"), *measured})
 
 
 def _show(data: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ STDIN = "-"
 
 
 def read(file: str, overrides: Sequence[str] = (), systems: Sequence[str] = ()) -> Resolved:
-    """The scenario of a file, or of stdin for ``-``; paths in it are then relative to the current directory.
+    """The scenario of a file, or of stdin for ``-``, which has no folder and so cannot refer to other files.
 
     Raises:
         InputError: it cannot be read or says something that cannot be used.

@@ -99,12 +99,18 @@ def facts(monkeypatch):
     )
 
     def names(kind):
-        return ["h20-96"] if kind == "gpus" else []
+        if kind not in ("models", "gpus", "published"):
+            raise InputError(f"the catalogue has no {kind!r}")
+        return {"gpus": ("h20-96",), "published": ("paper",)}.get(kind, ())
 
     def one(kind, name):
         if name not in names(kind):
             raise InputError(f"no {kind} entry {name!r}", expected="h20-96")
         return entry
 
-    stand_in(monkeypatch, "catalog", names=names, entry=one)
+    def document(kind, name):
+        rows = {"description": "a table", "rows": [{"id": "P1", "value": 2.07}]}
+        return SimpleNamespace(root=SimpleNamespace(plain=lambda: rows))
+
+    stand_in(monkeypatch, "catalog", KINDS=("models", "gpus"), names=names, entry=one, document=document)
     return entry

@@ -54,6 +54,7 @@ def test_catalog_lists_kinds_and_entries(run, facts):
         {"name": "h20-96", "description": "NVIDIA H20 96 GB"},
     ]
     assert list(json.loads(run("catalog", "gpus", "--json").out)) == ["gpus"]
+    assert "none" in run("catalog", "models").out
 
 
 def test_a_catalogue_entry_shows_the_source_of_each_value(run, facts):
@@ -64,6 +65,14 @@ def test_a_catalogue_entry_shows_the_source_of_each_value(run, facts):
     assert "102,625,181,696" in text
     assert "the driver" in text
     assert text.count("a data sheet") == 1
+    assert "148,000,000,000,000" in text
+
+
+def test_a_file_that_is_no_list_of_fields_is_shown_as_it_is(run, facts):
+    data = json.loads(run("catalog", "published", "paper", "--json").out)
+    assert data["description"] == "a table"
+    assert data["values"]["rows"]["value"] == [{"id": "P1", "value": 2.07}]
+    assert run("catalog", "published", "paper").code == 0
 
 
 def test_what_the_catalogue_does_not_have_is_bad_input(run, facts):
