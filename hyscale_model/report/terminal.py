@@ -79,7 +79,8 @@ def _header(data: Mapping[str, Any], console: Console) -> None:
         if nominal(gain) is None:
             continue
         faster, _, base = pair.partition("/")
-        between = interval(gain, ratio)
+        # One draw has no spread, and claiming one would be claiming certainty.
+        between = NOTHING if data.get("draws") == 1 else interval(gain, ratio)
         sure = f", {between} in 80 % of the draws" if between != NOTHING else ""
         text = f"{faster} runs a step {ratio(nominal(gain))} as fast as {base}{sure}."
         canvas.sentence(console, text, "bold green")

@@ -96,6 +96,11 @@ def test_the_answer_and_its_interval_come_first(prediction):
     assert f"{gain['p10']:.2f}x to {gain['p90']:.2f}x" in first
 
 
+def test_one_draw_claims_no_interval(prediction):
+    prediction["draws"] = 1
+    assert "80 % of the draws" not in shown(render_prediction, prediction)
+
+
 def test_a_misfit_names_the_kind_and_by_how_much(prediction):
     memory = prediction["systems"]["megatron"]["memory"]
     by = memory["overflow"]["by_bytes"] / 2**30
