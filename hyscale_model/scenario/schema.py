@@ -34,6 +34,7 @@ Count: TypeAlias = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=10**15
 CountOrZero: TypeAlias = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=10**15)]
 Positive: TypeAlias = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
 Fraction: TypeAlias = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1, allow_inf_nan=False)]
+Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
 
 STRICT = ConfigDict(extra="forbid")
@@ -72,7 +73,7 @@ class Model:
     index_n_heads: Count
     index_head_dim: Count
     index_topk: Count
-    tie_word_embeddings: bool = assumed(False, "GLM and DeepSeek checkpoints keep an output head of their own")
+    tie_word_embeddings: Flag = assumed(False, "GLM and DeepSeek checkpoints keep an output head of their own")
     published_parameters: Positive | None = assumed(None, "none stated; only compared, never computed with")
     published_active_parameters: Positive | None = assumed(None, "none stated; only compared, never computed with")
 
@@ -137,7 +138,7 @@ class Layout:
     schedule: Literal["1f1b", "interleaved"] = assumed("1f1b", "Megatron-LM default without virtual stages")
     cp_kind: Literal["allgather"] = assumed("allgather", "the only context parallelism Megatron-Core has for DSA")
     cp_order: Literal["zigzag", "contiguous"] = assumed("zigzag", "Megatron-LM cuts sequences in zigzag order")
-    index_balance: bool = assumed(True, "complementary head and tail chunks for the indexer; worth 4-7 % of a step")
+    index_balance: Flag = assumed(True, "complementary head and tail chunks for the indexer; worth 4-7 % of a step")
     stage_layers: tuple[Count, ...] | None = assumed(
         None, "layers are spread evenly over virtual stages, the remainder goes to the middle of the pipeline"
     )
@@ -182,7 +183,7 @@ class System:
     selection: Literal["score_table", "hytopk"] = assumed("score_table", "Megatron-Core stores FP32 scores, then top-k")
     table_rows: Count | Literal["all"] = assumed(8192, "Megatron-Core's TileLang path scores 8,192 rows at a time")
     table_topk: Literal["torch", "radix"] = assumed("torch", "Megatron-Core calls torch.topk")
-    causal_skip: bool = assumed(True, "tiles of keys later than every query of the tile are not scored")
+    causal_skip: Flag = assumed(True, "tiles of keys later than every query of the tile are not scored")
     recompute_selection: Literal["rerun", "keep_scores", "keep_indices", "skip", "replay"] = assumed(
         "rerun", "full recomputation reruns the whole layer"
     )
@@ -230,7 +231,7 @@ class Scenario:
 
     __pydantic_config__ = STRICT
 
-    schema_version: Literal[1]
+    schema_version: Annotated[Literal[1], BeforeValidator(_whole)]
     name: Text
     description: str | None = None
     model: Model
@@ -245,10 +246,6 @@ class Scenario:
     zip: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     reported: tuple[Reported, ...] = ()
     scope: Literal["step"] = assumed("step", "the whole optimizer step")
-
-    def __post_init__(self) -> None:
-        if len({system.name for system in self.systems}) != len(self.systems):
-            raise ValueError("two systems have the same name")
 
 
 def default_reason(cls: type, name: str) -> str | None:

@@ -1,0 +1,112 @@
+"""Points and draws: a scenario with arrays in place of the numbers that vary.
+
+Assumptions are drawn once and shared by every system, so that the interval of a ratio is the interval of the
+ratio. Fields that change which operations exist are evaluated in groups of equal values; all other fields
+vary inside one evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hyscale_model.rates.draws import Draws
+from hyscale_model.scenario.schema import Assumption, Scenario, System
+
+# Fields that formulas take as arrays. Everything else changes the structure of a layer or of the pipeline.
+ARRAY_FIELDS = frozenset(
+    {
+        "workload.sequence_length",
+        "workload.global_batch_size",
+        "workload.micro_batch_size",
+        "training.index_precision",
+        "training.gradient_precision",
+        "training.moe_imbalance",
+        "layout.vpp",
+        "layout.cp",
+        "layout.ep",
+        "layout.cp_order",
+        "layout.index_balance",
+        "cluster.nodes",
+        "cluster.nic_gbit_per_gpu",
+        "cluster.nic_efficiency",
+        "cluster.nvlink_efficiency",
+        "cluster.nvlink_latency_s",
+        "cluster.nic_latency_s",
+        "cluster.usd_per_gpu_hour",
+        "cluster.gpu.hbm_bytes_per_s",
+        "cluster.gpu.memory_bytes",
+        "cluster.gpu.nvlink_bytes_per_s",
+    }
+)
+
+Values = Mapping[str, np.ndarray]
+
+
+def value_at(scenario: Scenario, path: str) -> Any:
+    """The value at a dotted path; ``systems.<name>.<switch>`` names a system."""
+    node: Any = scenario
+    for part in path.split("."):
+        node = next(s for s in node if s.name == part) if isinstance(node, tuple) else getattr(node, part)
+    return node
+
+
+def assign(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
+    """A copy of the scenario with some fields replaced, by scalars or arrays; nothing is validated."""
+    for path, value in values.items():
+        scenario = _assign(scenario, path.split("."), value)
+    return scenario
+
+
+def _assign(node: Any, parts: list[str], value: Any) -> Any:
+    if not parts:
+        return value
+    if isinstance(node, tuple):
+        return tuple(_assign(item, parts[1:], value) if item.name == parts[0] else item for item in node)
+    return replace(node, **{parts[0]: _assign(getattr(node, parts[0]), parts[1:], value)})
+
+
+def case_of(scenario: Scenario, system: System) -> Scenario:
+    """The scenario as one system runs it: that system alone, its layout and training overrides applied."""
+    return replace(
+        scenario,
+        systems=(system,),
+        layout=replace(scenario.layout, **system.layout) if system.layout else scenario.layout,
+        training=replace(scenario.training, **system.training) if system.training else scenario.training,
+    )
+
+
+def draw_assumptions(scenario: Scenario, draws: Draws) -> dict[str, np.ndarray]:
+    """Values of every assumption, shape (1, draws + 1); the scenario's own value in the nominal column."""
+    return {item.path: _draw(item, value_at(scenario, item.path), draws) for item in scenario.assumptions}
+
+
+def _draw(item: Assumption, nominal: Any, draws: Draws) -> np.ndarray:
+    name = f"assumption.{item.path}"
+    if item.range is not None:
+        low, high = item.range
+        values = low + (high - low) * draws.uniform(name)
+        values[0, 0] = nominal
+        return values
+    assert item.choices is not None
+    return draws.choose(name, item.choices, item.weights, nominal)
+
+
+def split_structure(values: Values, draws: Draws) -> Iterator[tuple[dict[str, Any], Draws]]:
+    """Groups of draws with equal structural values: (field values of the group, its draws).
+
+    Structural fields become scalars; the others keep the group's columns.
+    """
+    structural = [path for path in values if path not in ARRAY_FIELDS]
+    if not structural:
+        yield dict(values), draws
+        return
+    rows = list(zip(*(values[path][0].tolist() for path in structural), strict=True))
+    for row in dict.fromkeys(rows):
+        columns = tuple(index for index, other in enumerate(rows) if other == row)
+        group = {path: array[:, list(columns)] for path, array in values.items() if path in ARRAY_FIELDS}
+        group.update(zip(structural, row, strict=True))
+        yield group, replace(draws, columns=columns)

@@ -1,0 +1,81 @@
+"""Compare predictions with reported results, by group and for the user's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hyscale_model import catalog
+from hyscale_model.checks.paper import grid
+from hyscale_model.errors import InputError
+from hyscale_model.predict import predict
+from hyscale_model.scenario.resolve import Resolved, read_scenario
+
+# Published scenarios of each group, by catalogue name.
+GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20",)}
+
+
+def check(
+    groups: Sequence[str] = (), files: Sequence[str] = (), *, profile: str | None = None, draws: int = 256, seed: int = 0
+) -> dict[str, Any]:
+    """Predict what others report and compare.
+
+    Args:
+        groups: names of ``GROUPS``; none and no files: all groups.
+        files: the user's own scenarios with a ``reported`` block.
+        profile: rates to use instead of each scenario's own.
+        draws: samples behind each interval.
+        seed: of the draws.
+
+    Returns:
+        ``{"rows": [...], "summary": {group: ...}, "grid": ...}``; the grid only with the group ``paper``.
+
+    Raises:
+        InputError: an unknown group, or a file without anything reported.
+    """
+    unknown = [group for group in groups if group not in GROUPS]
+    if unknown:
+        raise InputError(f"no check group {unknown[0]}", field="--group", expected=" or ".join(GROUPS))
+    overrides = [] if profile is None else [f"profile={profile}"]
+    chosen = list(groups) or ([] if files else list(GROUPS))
+    rows: list[dict[str, Any]] = []
+    result: dict[str, Any] = {"rows": rows, "summary": {}}
+    for group in chosen:
+        for name in GROUPS[group]:
+            resolved = read_scenario(catalog.path("published", name), overrides=overrides)
+            rows += _rows(resolved, group, "paper", name, draws, seed)
+        if group == "paper":
+            result["grid"] = grid(resolved.scenario)
+    for file in files:
+        resolved = read_scenario(file, overrides=overrides)
+        if not resolved.scenario.reported:
+            raise InputError("nothing to check", file=file, field="reported", expected="a list of {metric, value, source}")
+        rows += _rows(resolved, "user", "user", file, draws, seed)
+    for group in dict.fromkeys(row["group"] for row in rows):
+        result["summary"][group] = summary([row for row in rows if row["group"] == group])
+    return result
+
+
+def _rows(resolved: Resolved, group: str, split: str, family: str, draws: int, seed: int) -> list[dict[str, Any]]:
+    data = predict(resolved, draws=draws, seed=seed).data
+    kept = ("id", "metric", "relation", "reported", "predicted", "error", "inside", "floor", "note", "source")
+    return [
+        {"group": group, "split": split, "family": family} | {key: row[key] for key in kept} for row in data["reported"]
+    ]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean absolute error, bias, coverage of the interval and the worst row; bounds count for coverage only."""
+    equal = [row for row in rows if row["relation"] == "equal" and row["error"] is not None]
+    errors = np.array([row["error"] for row in equal])
+    worst = max(equal, key=lambda row: abs(row["error"]), default=None)
+    return {
+        "n": len(rows),
+        "families": len({row["family"] for row in rows}),
+        "mape": float(np.abs(errors).mean()) if equal else None,
+        "bias": float(errors.mean()) if equal else None,
+        "coverage": float(np.mean([row["inside"] for row in rows])) if rows else None,
+        "worst": None if worst is None else {"id": worst["id"], "error": worst["error"]},
+    }

@@ -1,0 +1,1 @@
+"""What one layer computes and sends, as operations and transfers without time."""

@@ -1,0 +1,176 @@
+"""The attention block of a DSA layer: MLA projections, selection, index loss, sparse attention in absorbed form.
+
+Keys and values are one latent of r + rope values a token, gathered over context ranks; queries are absorbed into
+its space, so attention is multi-query over k selected latents (DeepSeek-V3.2-Exp report; absorbed MLA).
+"""
+
+from __future__ import annotations
+
+from hyscale_model.arrays import Number
+from hyscale_model.layers.index_loss import index_backward_tasks, index_loss_tasks
+from hyscale_model.layers.operation import Block, Factor, Operation, Task, Transfer
+from hyscale_model.layers.selection import is_fp8_index, recomputed_selection, selection_tasks
+from hyscale_model.layers.sizes import BF16_BYTES, Sizes, index_key_bytes
+from hyscale_model.layers.sparse_attention import sparse_attention
+from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
+from hyscale_model.scenario.schema import Scenario
+
+
+def gemm(name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False) -> Task:
+    """A projection of ``tokens`` rows; its backward is two products (input and weight gradient) of the same size."""
+    products = 2 if backward else 1
+    moved = BF16_BYTES * (tokens * (inputs + outputs) + inputs * outputs)
+    work = Operation(
+        family="gemm", flops=products * 2 * tokens * inputs * outputs, hbm_bytes=products * moved, fp8=fp8, launches=products
+    )
+    return Task(name=name, term=term, work=work)
+
+
+def elementwise(name: str, values: Number, term: str = "other_compute", launches: int = 1) -> Task:
+    """A pass that reads and writes ``values`` BF16 values in all."""
+    return Task(name=name, term=term, work=Operation(family="elementwise", hbm_bytes=BF16_BYTES * values, launches=launches))
+
+
+def attention_block(case: Scenario, sizes: Sizes, factor: Factor) -> Block:
+    """All tasks of the attention block for one micro-batch on one rank."""
+    fp8 = float(case.training.precision == "fp8")
+    with_loss = case.training.index_loss == "sparse"
+    before, after = _projections(case, sizes, fp8)
+    before = (*before, *_index_projections(case, sizes), *_gathers(case, sizes))
+    core, core_backward = sparse_attention(case, sizes, factor)
+    attend = Task(name="sparse_attention.forward", term="sparse_attention", work=core, after=("cp.latent",))
+    teacher = index_loss_tasks(case, sizes) if with_loss else ()
+    selection = selection_tasks(case, sizes, factor)
+    reselection = recomputed_selection(case, sizes, selection)
+    # Where nothing is scored again, the gradients of the kept scores stay from the forward pass.
+    again = () if case.systems[0].recompute_selection == "skip" else teacher
+    return Block(
+        name="attention",
+        forward=(*before, *selection, attend, *teacher, *after),
+        recompute=(*before, *reselection, attend, *again, *after),
+        backward=_backward(case, sizes, core_backward, with_loss, fp8),
+    )
+
+
+def _projections(case: Scenario, sizes: Sizes, fp8: Number) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    model, tokens, tp = case.model, sizes.tokens, case.layout.tp
+    heads = model.num_attention_heads / tp
+    hidden, latent = model.hidden_size, model.kv_lora_rank + model.qk_rope_head_dim
+    before = (
+        elementwise("attention.norm", 2 * sizes.queries * hidden),
+        *gather_tokens(case, sizes, "attention"),
+        gemm("projection.q_down", "projections", tokens, hidden, model.q_lora_rank, fp8),
+        gemm("projection.kv_down", "projections", tokens, hidden, latent, fp8),
+        elementwise("projection.norms", 2 * tokens * (model.q_lora_rank + latent), launches=3),
+        gemm(
+            "projection.q_up", "projections", tokens, model.q_lora_rank, heads * (model.qk_nope_head_dim + model.qk_rope_head_dim), fp8
+        ),
+        _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8),
+        elementwise("projection.rope", 2 * tokens * heads * model.qk_rope_head_dim),
+    )
+    after = (
+        _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8),
+        gemm("projection.output", "projections", tokens, heads * model.v_head_dim, hidden, fp8),
+        *scatter_tokens(case, sizes, "attention"),
+        elementwise("attention.residual", 3 * sizes.queries * hidden),
+    )
+    return before, after
+
+
+def _absorb(name: str, case: Scenario, sizes: Sizes, width: Number, fp8: Number, backward: bool = False) -> Task:
+    """Per-head product between head space and latent space: n heads r width x 2 FLOP."""
+    model = case.model
+    heads = model.num_attention_heads / case.layout.tp
+    products = 2 if backward else 1
+    flops = products * 2 * sizes.tokens * heads * model.kv_lora_rank * width
+    moved = products * BF16_BYTES * sizes.tokens * heads * (model.kv_lora_rank + width)
+    return Task(
+        name=name, term="projections", work=Operation(family="gemm", flops=flops, hbm_bytes=moved, fp8=fp8, launches=products)
+    )
+
+
+def _index_projections(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
+    model, rows = case.model, sizes.queries
+    query = model.index_n_heads * model.index_head_dim
+    term = "index_projections"
+    return (
+        gemm("index.query", term, rows, model.q_lora_rank, query, 0.0),
+        gemm("index.key", term, rows, model.hidden_size, model.index_head_dim, 0.0),
+        gemm("index.weights", term, rows, model.hidden_size, model.index_n_heads, 0.0),
+        elementwise("index.norm_rope", 2 * rows * (query + model.index_head_dim), term, launches=3),
+    )
+
+
+def _gathers(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
+    """All-gathers over context ranks; scoring needs the index keys, only attention needs the latents."""
+    latent, index = _gathered_bytes(case, sizes)
+    term = "cp_communication_exposed"
+    overlap = case.systems[0].cp_overlap == "behind_selection"
+    return (
+        Task(name="cp.index_keys", term=term, work=Transfer(kind="all_gather", group="cp", payload_bytes=index)),
+        Task(
+            name="cp.latent",
+            term=term,
+            work=Transfer(kind="all_gather", group="cp", payload_bytes=latent),
+            blocking=not overlap,
+        ),
+    )
+
+
+def _gathered_bytes(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
+    model, tokens = case.model, case.workload.micro_batch_size * sizes.keys
+    latent = tokens * (model.kv_lora_rank + model.qk_rope_head_dim) * BF16_BYTES
+    return latent, tokens * index_key_bytes(model.index_head_dim, is_fp8_index(case))
+
+
+def gathered_bytes(case: Scenario, sizes: Sizes) -> Number:
+    """Bytes of latents and index keys of the whole sequence on one rank."""
+    latent, index = _gathered_bytes(case, sizes)
+    return latent + index
+
+
+def _backward(case: Scenario, sizes: Sizes, core: Operation, with_loss: bool, fp8: Number) -> tuple[Task, ...]:
+    model, tokens, tp = case.model, sizes.tokens, case.layout.tp
+    heads = model.num_attention_heads / tp
+    hidden, latent = model.hidden_size, model.kv_lora_rank + model.qk_rope_head_dim
+    key = model.qk_nope_head_dim + model.qk_rope_head_dim
+    term = "projections"
+    return (
+        elementwise("attention.residual_backward", 3 * sizes.queries * hidden),
+        *gather_tokens(case, sizes, "attention_backward"),
+        gemm("projection.output", term, tokens, heads * model.v_head_dim, hidden, fp8, backward=True),
+        _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8, backward=True),
+        Task(name="sparse_attention.backward", term="sparse_attention", work=core),
+        _scatter("cp.latent_gradient", case, sizes, latent),
+        _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8, backward=True),
+        gemm("projection.q_up", term, tokens, model.q_lora_rank, heads * key, fp8, backward=True),
+        elementwise("projection.norms_backward", 3 * tokens * (model.q_lora_rank + latent), launches=3),
+        gemm("projection.q_down", term, tokens, hidden, model.q_lora_rank, fp8, backward=True),
+        gemm("projection.kv_down", term, tokens, hidden, latent, fp8, backward=True),
+        *(_index_backward(case, sizes) if with_loss else ()),
+        *scatter_tokens(case, sizes, "attention_backward"),
+        elementwise("attention.norm_backward", 3 * sizes.queries * hidden),
+    )
+
+
+def _index_backward(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
+    """Through the kept scores to the index projections; their inputs are detached, so weight gradients only."""
+    model, rows = case.model, sizes.queries
+    query = model.index_n_heads * model.index_head_dim
+    return (
+        *index_backward_tasks(case, sizes),
+        _scatter("cp.index_key_gradient", case, sizes, model.index_head_dim),
+        gemm("index.query.weight_gradient", "index_loss", rows, model.q_lora_rank, query, 0.0),
+        gemm("index.key.weight_gradient", "index_loss", rows, model.hidden_size, model.index_head_dim, 0.0),
+        gemm("index.weights.weight_gradient", "index_loss", rows, model.hidden_size, model.index_n_heads, 0.0),
+    )
+
+
+def _scatter(name: str, case: Scenario, sizes: Sizes, width: Number) -> Task:
+    """Reduce-scatter of a BF16 gradient of the gathered sequence, ``width`` values a token."""
+    payload = BF16_BYTES * case.workload.micro_batch_size * sizes.keys * width
+    return Task(
+        name=name,
+        term="cp_communication_exposed",
+        work=Transfer(kind="reduce_scatter", group="cp", payload_bytes=payload),
+    )

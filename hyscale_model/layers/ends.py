@@ -1,0 +1,44 @@
+"""What stands before the first and after the last layer: embedding, output head, cross-entropy."""
+
+from __future__ import annotations
+
+from hyscale_model.layers.attention import gemm
+from hyscale_model.layers.operation import Block, Operation, Task
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
+from hyscale_model.scenario.schema import Scenario
+
+TERM = "head_and_loss"
+
+
+def embedding_block(case: Scenario, sizes: Sizes) -> Block:
+    """Look-up of n rows; its backward adds n rows to the FP32 gradient. Not recomputed."""
+    values = sizes.queries * case.model.hidden_size
+    forward = Operation(family="elementwise", hbm_bytes=2 * BF16_BYTES * values)
+    backward = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 2 * FP32_BYTES) * values)
+    return Block(
+        name="embedding",
+        forward=(Task(name="embedding.lookup", term=TERM, work=forward),),
+        recompute=(),
+        backward=(Task(name="embedding.gradient", term=TERM, work=backward),),
+    )
+
+
+def head_block(case: Scenario, sizes: Sizes) -> Block:
+    """Output head 2 n h V FLOP and cross-entropy over n V FP32 logits; backward twice the product. Not recomputed."""
+    model, tokens = case.model, sizes.tokens
+    vocabulary = model.vocab_size / case.layout.tp
+    logits = tokens * vocabulary
+    loss = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 3 * FP32_BYTES) * logits, launches=4)
+    gradient = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 2 * FP32_BYTES) * logits, launches=2)
+    return Block(
+        name="head",
+        forward=(
+            gemm("head.product", TERM, tokens, model.hidden_size, vocabulary, 0.0),
+            Task(name="head.cross_entropy", term=TERM, work=loss),
+        ),
+        recompute=(),
+        backward=(
+            Task(name="head.cross_entropy_gradient", term=TERM, work=gradient),
+            gemm("head.product", TERM, tokens, model.hidden_size, vocabulary, 0.0, backward=True),
+        ),
+    )

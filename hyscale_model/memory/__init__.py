@@ -1,0 +1,1 @@
+"""Bytes by kind, pipeline stage and moment."""

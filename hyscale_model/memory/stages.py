@@ -1,0 +1,162 @@
+"""Memory of each pipeline stage: what is always there, and what comes on top at each moment of a step.
+
+Moments: forward pass at the selection, at the experts, at the output head; backward pass of a layer at the
+selection (recomputed), at the attention core and at the experts; the optimizer step. The peak is the largest
+sum over moments and stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyscale_model.arrays import Number, equals
+from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
+from hyscale_model.memory.layer import LayerBytes, layer_bytes
+from hyscale_model.prediction import MEMORY_KINDS
+from hyscale_model.scenario.schema import Scenario
+from hyscale_model.step.optimizer import ADAM_STATES, block_parameters, optimizer_shards
+from hyscale_model.step.pipeline import structures
+
+MOMENTS = (
+    "forward, selection",
+    "forward, experts",
+    "forward, output head",
+    "backward, selection",
+    "backward, attention",
+    "backward, experts",
+    "optimizer step",
+)
+KINDS = tuple(MEMORY_KINDS)
+# Policies that keep the selection of every layer in flight.
+KEEPS_INDICES = ("keep_indices", "skip", "replay")
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Bytes of each kind, shape (stages, moments, kinds, points, draws)."""
+
+    bytes: np.ndarray
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Sum over kinds, shape (stages, moments, points, draws)."""
+        return self.bytes.sum(axis=2)
+
+    def peak(self) -> np.ndarray:
+        """Largest total of any stage and moment, shape (points, draws)."""
+        return self.totals.max(axis=(0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What each pipeline rank holds, for all points; arrays have shape (ranks, points, draws).
+
+    Attributes:
+        held: parameters on the GPU, (replicated over context ranks, experts).
+        layers_in_flight: layers x micro-batches whose activations are held at the peak.
+        moe: whether the rank has expert layers; ``last``: whether it has the output head.
+    """
+
+    held: tuple[np.ndarray, np.ndarray]
+    layers_in_flight: np.ndarray
+    moe: np.ndarray
+    last: np.ndarray
+
+
+def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
+    """Micro-batches whose activations a rank holds at its peak, in units of all its layers."""
+    if vpp == 1:
+        return float(min(micro_batches, pp - rank))
+    chunks = min(micro_batches * vpp, 2 * (pp - rank - 1) + (vpp - 1) * pp + 1)
+    return chunks / vpp
+
+
+def stages_of(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> Stages:
+    """Collect what ranks hold over the structures of a batch of ``shape`` (points, draws)."""
+    pp = int(case.layout.pp)
+    counts = np.empty((pp, len(BLOCKS), shape[0] * shape[1]))
+    layers = np.empty((pp, counts.shape[-1]))
+    for group in structures([case], [sizes], shape):
+        counts[:, :, group.columns] = group.rank_counts[:, :, None]
+        flying = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
+        layers[:, group.columns] = (group.rank_counts[:, 0] * flying)[:, None]
+    counts = counts.reshape(pp, len(BLOCKS), *shape)
+    shared, experts = (np.einsum("rbpd,bpd->rpd", counts, np.broadcast_to(part, (len(BLOCKS), *shape))) for part in block_parameters(case))
+    return Stages(
+        held=(shared, experts),
+        layers_in_flight=layers.reshape(pp, *shape),
+        moe=counts[:, BLOCKS.index("moe")] > 0,
+        last=counts[:, BLOCKS.index("head")] > 0,
+    )
+
+
+def stage_memory(
+    case: Scenario, sizes: Sizes, stages: Stages, shape: tuple[int, int], framework: Number, allocator: Number
+) -> StageMemory:
+    """Memory of every stage and moment.
+
+    Args:
+        case: one system, overrides applied.
+        sizes: its sizes.
+        stages: what its ranks hold.
+        shape: (points, draws) of the batch.
+        framework: bytes outside the allocator.
+        allocator: bytes reserved per byte of activations in use.
+    """
+    ranks = stages.moe.shape[0]
+    result = np.zeros((ranks, len(MOMENTS), len(KINDS), *shape))
+    shared, experts = stages.held
+    shards = optimizer_shards(case, sizes)
+    gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
+    always = {
+        "parameters": BF16_BYTES * (shared + experts),
+        "gradients": (shared + experts) * gradient,
+        "optimizer": FP32_BYTES * ADAM_STATES * (shared / shards[0] + experts / shards[1]),
+        "framework": framework,
+    }
+    for kind, value in always.items():
+        result[:, :, KINDS.index(kind)] = np.broadcast_to(value, (ranks, *shape))[:, None]
+    for (moment, kind), value in _moments(case, layer_bytes(case, sizes), stages, allocator).items():
+        result[:, MOMENTS.index(moment), KINDS.index(kind)] = value
+    return StageMemory(result)
+
+
+def _moments(case: Scenario, of: LayerBytes, stages: Stages, allocator: Number) -> dict[tuple[str, str], Number]:
+    """Bytes by (moment, kind) beside what is always there."""
+    full = case.training.recompute == "full"
+    policy = case.systems[0].recompute_selection
+    layers = stages.layers_in_flight
+    activations = layers * (of.kept if full else of.kept + of.attention + stages.moe * of.experts)
+    if full and policy == "skip":
+        activations = activations + layers * of.loss
+    keeps = (policy in KEEPS_INDICES or not full) and case.systems[0].index_storage == "device"
+    indices = allocator * (layers * of.indices if keeps else of.indices)
+    # Kept score tables fill the memory between passes; otherwise there is one table, while a layer selects.
+    keeps_tables = full and policy == "keep_scores"
+    kept_tables: Number = layers * of.table if keeps_tables else 0.0
+    table = kept_tables if keeps_tables else of.table
+    at: dict[tuple[str, str], Number] = {}
+    for moment in MOMENTS[:-1]:
+        at[moment, "activations"] = allocator * activations
+        at[moment, "selection_indices"] = indices
+        at[moment, "score_table"] = kept_tables
+    block = allocator * (activations + of.attention)
+    for phase in ("forward", "backward"):
+        selection = f"{phase}, selection"
+        if phase == "forward" or (full and policy in ("rerun", "keep_indices")):
+            at[selection, "score_table"] = table
+            at[selection, "candidates"] = of.candidates
+        at[selection, "gathered_kv"] = of.gathered
+        at[selection, "activations"] = block
+    at["forward, experts", "expert_buffers"] = allocator * stages.moe * of.experts
+    at["forward, output head", "logits"] = stages.last * of.logits
+    # In the backward pass of a layer both its blocks' activations are there, and gradients of what is gathered.
+    at["backward, experts", "expert_buffers"] = 2 * allocator * stages.moe * of.experts
+    at["backward, experts", "activations"] = block
+    at["backward, experts", "gathered_kv"] = of.gathered
+    at["backward, attention", "activations"] = allocator * (activations + 2 * of.attention)
+    at["backward, attention", "gathered_kv"] = of.gathered + of.gradients
+    return at

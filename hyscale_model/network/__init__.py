@@ -1,0 +1,1 @@
+"""Seconds of collectives on a cluster."""

@@ -1,0 +1,56 @@
+"""Seconds of a collective: bytes over bus bandwidth, plus latency of its steps.
+
+A group of g ranks with m of them on a node moves, for a payload of B bytes,
+    all_gather, reduce_scatter   B (g - 1) / g over the slower of NVLink and the m adapters of a node (one ring a rail)
+    all_to_all                   B (g - m) / g over a rank's own adapter, beside B (m - 1) / g over NVLink
+    send                         B over an adapter, or NVLink inside a node
+Bus bandwidth is the link rate times the measured efficiency of the cluster (NCCL tests).
+"""
+
+from __future__ import annotations
+
+from hyscale_model.arrays import Number, maximum, minimum, where
+from hyscale_model.layers.operation import GroupName, Transfer, TransferKind
+from hyscale_model.layers.sizes import Sizes
+from hyscale_model.network.groups import Group, group
+from hyscale_model.scenario.schema import Cluster, Scenario
+
+BYTES_PER_GBIT = 1e9 / 8
+
+
+class Network:
+    """Collectives of one layout on one cluster: seconds = bytes x inverse bandwidth + latency."""
+
+    def __init__(self, case: Scenario, sizes: Sizes) -> None:
+        self._case, self._sizes = case, sizes
+        self._costs: dict[tuple[TransferKind, GroupName], tuple[Number, Number]] = {}
+
+    def seconds(self, transfer: Transfer) -> Number:
+        """Seconds of one collective; 0 over a single rank."""
+        key = (transfer.kind, transfer.group)
+        if key not in self._costs:
+            ranks = group(transfer.group, self._case, self._sizes)
+            self._costs[key] = cost(transfer.kind, ranks, self._case.cluster)
+        per_byte, latency = self._costs[key]
+        return transfer.payload_bytes * per_byte + latency
+
+
+def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Number]:
+    """Seconds a byte of payload, and seconds of latency."""
+    size, local = ranks.size, ranks.local
+    nvlink = cluster.gpu.nvlink_bytes_per_s * cluster.nvlink_efficiency
+    adapter = cluster.nic_gbit_per_gpu * BYTES_PER_GBIT * cluster.nic_efficiency
+    crosses = ranks.nodes > 1
+    if kind == "send":
+        per_byte = where(local > 1, 1 / nvlink, 1 / adapter)
+        latency = where(local > 1, cluster.nvlink_latency_s, cluster.nic_latency_s)
+    elif kind == "all_to_all":
+        per_byte = maximum((size - local) / size / adapter, (local - 1) / size / nvlink)
+        latency = where(crosses, (ranks.nodes - 1) * cluster.nic_latency_s, 0.0) + cluster.nvlink_latency_s
+    else:
+        bandwidth = where(crosses, minimum(nvlink, adapter * local), nvlink)
+        per_byte = (size - 1) / size / bandwidth
+        # Ring steps: a hop inside a node costs NVLink latency, one between nodes adapter latency.
+        latency = (size - ranks.nodes) * cluster.nvlink_latency_s + where(crosses, ranks.nodes, 0.0) * cluster.nic_latency_s
+    several = size > 1
+    return where(several, per_byte, 0.0), where(several, latency, 0.0)

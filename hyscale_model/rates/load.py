@@ -1,0 +1,31 @@
+"""Profiles and anchor GPUs by name."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from hyscale_model import catalog
+from hyscale_model.rates.profile import Profile
+from hyscale_model.scenario.load import load
+from hyscale_model.scenario.schema import Gpu
+
+
+@lru_cache(maxsize=64)
+def gpu_named(name: str) -> Gpu:
+    """A GPU of the catalogue; InputError with the nearest name otherwise."""
+    return Gpu(name=name, **catalog.entry("gpus", name).values)
+
+
+def load_profile(name: str) -> Profile:
+    """A shipped profile by name, or a profile file by path."""
+    if name in catalog.names("profiles"):
+        return _shipped(name)
+    if Path(name).suffix in (".yaml", ".yml", ".json"):
+        return Profile.parse(load(name).data)
+    return _shipped(name)
+
+
+@lru_cache(maxsize=8)
+def _shipped(name: str) -> Profile:
+    return Profile.parse(catalog.document("profiles", name).data)

@@ -1,0 +1,147 @@
+"""A profile: what kernels of each family sustain, with a range and a source for every rate.
+
+Form of an operation's time, in three resources that a kernel uses side by side:
+
+    t = launches x launch_s + smooth_max(FLOP / (tensor peak x fraction), work / SM rate, bytes / (HBM peak x fraction))
+
+A published rate R of a whole kernel on an anchor GPU holds both its tensor time and everything else. With the
+tensor rate T there, the SM rate S is what reproduces R:  R^-p = T^-p + S^-p  (p: exponent of the smooth maximum).
+S scales to another GPU of the same architecture by SM count x boost clock; T by the tensor peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hyscale_model.errors import InputError, UnpricedError
+from hyscale_model.prediction import Origin
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A positive number known up to a range, with its origin."""
+
+    value: float
+    low: float
+    high: float
+    origin: Origin
+
+    @classmethod
+    def parse(cls, entry: Mapping[str, Any], where: str) -> Rate:
+        """Read ``{value, low, high, origin, source}``; InputError when the range does not hold the value."""
+        try:
+            value, low, high = (float(entry[key]) for key in ("value", "low", "high"))
+            origin = Origin(str(entry["origin"]), str(entry["source"]))
+        except KeyError as missing:
+            raise InputError(f"rate lacks {missing}", field=where, expected="value, low, high, origin, source") from None
+        if not 0 < low <= value <= high:
+            raise InputError(f"range {low:g} to {high:g} does not hold {value:g}", field=where, expected="0 < low <= value <= high")
+        return cls(value, low, high, origin)
+
+    def sample(self, uniform: np.ndarray) -> np.ndarray:
+        """Map uniforms to the range: log-uniform on each side of the value, which is the median."""
+        below = self.low * (self.value / self.low) ** (2.0 * uniform)
+        above = self.value * (self.high / self.value) ** (2.0 * uniform - 1.0)
+        return np.where(uniform < 0.5, below, above)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRate:
+    """Fraction of the tensor peak, for some GPUs and precisions (empty: all)."""
+
+    gpus: tuple[str, ...]
+    precisions: tuple[str, ...]
+    fraction: Rate
+
+    def applies(self, gpu: str, precision: str) -> bool:
+        """Whether the entry speaks of this GPU and precision."""
+        return (not self.gpus or gpu in self.gpus) and (not self.precisions or precision in self.precisions)
+
+
+@dataclass(frozen=True, slots=True)
+class SmRate:
+    """Work a second of a whole kernel on the anchor GPU; ``unit``: flop, byte or atomic."""
+
+    gpu: str
+    unit: str
+    rate: Rate
+    fp8_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Rates of one kernel family."""
+
+    name: str
+    tensor: tuple[TensorRate, ...]
+    sm: SmRate | None
+
+    def tensor_rate(self, gpu: str, precision: str) -> TensorRate | None:
+        """First entry for this GPU and precision."""
+        return next((entry for entry in self.tensor if entry.applies(gpu, precision)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Rates of every family on one architecture."""
+
+    name: str
+    architecture: str
+    hbm: Rate
+    families: Mapping[str, Family]
+    factors: Mapping[str, Rate]
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Profile:
+        """Build a profile from its file's contents; InputError names what is wrong."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(
+                f"profile has schema version {data.get('schema_version')}", field="schema_version", expected=str(SCHEMA_VERSION)
+            )
+        families = {
+            name: _family(name, entry or {}) for name, entry in _mapping(data, "families").items()
+        }
+        factors = {name: Rate.parse(entry, f"factors.{name}") for name, entry in _mapping(data, "factors").items()}
+        hbm = Rate.parse(data["hbm"][0], "hbm")
+        return cls(str(data["name"]), str(data["architecture"]), hbm, families, factors)
+
+    def family(self, name: str) -> Family:
+        """The family of that name; UnpricedError where the profile has none."""
+        try:
+            return self.families[name]
+        except KeyError:
+            raise UnpricedError(
+                f"profile {self.name} has no rate for kernel family {name}",
+                field="profile",
+                expected=f"a profile with that family, or a backend among: {', '.join(sorted(self.families))}",
+            ) from None
+
+
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    if not isinstance(value, Mapping):
+        raise InputError(f"profile lacks {key}", field=key, expected="a mapping")
+    return value
+
+
+def _family(name: str, entry: Mapping[str, Any]) -> Family:
+    tensor = tuple(
+        TensorRate(
+            tuple(item.get("gpus", ())),
+            tuple(item.get("precisions", ())),
+            Rate.parse(item, f"families.{name}.tensor[{index}]"),
+        )
+        for index, item in enumerate(entry.get("tensor", ()))
+    )
+    raw = entry.get("sm")
+    sm = None
+    if raw:
+        rate = Rate.parse(raw, f"families.{name}.sm")
+        sm = SmRate(str(raw["gpu"]), str(raw["unit"]), rate, float(raw.get("fp8_ratio", 1.0)))
+    return Family(name, tensor, sm)

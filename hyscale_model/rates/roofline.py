@@ -1,0 +1,174 @@
+"""Seconds of operations on a GPU: the roofline of a profile, with draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from hyscale_model.arrays import Number
+from hyscale_model.errors import InputError, UnpricedError
+from hyscale_model.layers.operation import Operation
+from hyscale_model.prediction import ORIGINS, Origin
+from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.profile import Family, Profile, Rate
+from hyscale_model.scenario.schema import Gpu
+
+# Exponent of the smooth maximum: eight, so that it costs three squarings; resources that take the same time
+# together take 2^(1/8) = 1.09 times as long as one of them.
+EXPONENT = 8
+RESOURCES = ("tensor", "sm", "hbm")
+
+
+def smooth_maximum(*times: Number) -> Number:
+    """(sum of t^8)^(1/8): the time of resources used side by side; exact where one dominates."""
+    total = 0.0
+    for time in times:
+        total = total + np.square(np.square(np.square(time)))
+    return np.sqrt(np.sqrt(np.sqrt(total)))
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTimes:
+    """Times of a list of operations; first axis: operation, then (points, draws).
+
+    Attributes:
+        seconds: time with launches.
+        floor_s: nominal lower bound at the peaks of the GPU (tensor peak and HBM peak, launches free).
+        binding: index into ``RESOURCES`` of what binds at nominal inputs.
+        origins: where the binding rate of each operation comes from.
+    """
+
+    seconds: np.ndarray
+    floor_s: np.ndarray
+    binding: np.ndarray
+    origins: tuple[Origin, ...]
+
+
+class Rates:
+    """A profile on one GPU, sampled: factors, and seconds of operations."""
+
+    def __init__(self, profile: Profile, gpu: Gpu, draws: Draws, gpu_named: Callable[[str], Gpu]) -> None:
+        if profile.architecture != gpu.architecture:
+            raise UnpricedError(
+                f"profile {profile.name} holds {profile.architecture} rates, {gpu.name} is {gpu.architecture}",
+                field="profile",
+                expected=f"a profile of {gpu.architecture}; kept efficiency does not carry over between architectures",
+            )
+        self.profile, self.gpu, self.draws, self._gpu_named = profile, gpu, draws, gpu_named
+        self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+        self.hbm_bytes_per_s = gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)
+        self.launch_s = self.factor("launch_s")
+
+    def _sample(self, name: str, rate: Rate) -> np.ndarray:
+        return _sampled(rate, name, self.draws)
+
+    def factor(self, name: str) -> np.ndarray:
+        """A sampled factor of the profile, shape (1, draws + 1)."""
+        try:
+            rate = self.profile.factors[name]
+        except KeyError:
+            raise UnpricedError(f"profile {self.profile.name} has no factor {name}", field="profile") from None
+        return self._sample(f"factor.{name}", rate)
+
+    def peak_flops(self, precision: str) -> float:
+        """Tensor peak of the GPU in FLOP/s."""
+        return _peak(self.gpu, precision)
+
+    def _inverse_rates(self, name: str, precision: str) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds per FLOP on the tensor cores and per unit of SM work, shape (1, draws + 1); 0: not used."""
+        key = (name, precision)
+        if key not in self._inverse:
+            family = self.profile.family(name)
+            self._inverse[key] = (
+                self._inverse_tensor(family, self.gpu, precision),
+                self._inverse_sm(family, precision),
+            )
+        return self._inverse[key]
+
+    def _inverse_tensor(self, family: Family, gpu: Gpu, precision: str) -> np.ndarray:
+        entry = family.tensor_rate(gpu.name, precision)
+        if entry is None:
+            return np.zeros((1, 1))
+        return 1.0 / (_peak(gpu, precision) * self._sample(f"{family.name}.tensor", entry.fraction))
+
+    def _inverse_sm(self, family: Family, precision: str) -> np.ndarray:
+        if family.sm is None:
+            return np.zeros((1, 1))
+        anchor = self._gpu_named(family.sm.gpu)
+        whole = 1.0 / self._sample(f"{family.name}.sm", family.sm.rate)
+        tensor = self._inverse_tensor(family, anchor, "bf16") if family.sm.unit == "flop" else 0.0
+        rest = np.maximum(whole**EXPONENT - np.power(tensor, EXPONENT), 0.0) ** (1.0 / EXPONENT)
+        scale = (anchor.sms * anchor.boost_hz) / (self.gpu.sms * self.gpu.boost_hz)
+        if anchor.name != self.gpu.name:
+            scale = scale / self.factor("transfer")
+        return rest * scale / (family.sm.fp8_ratio if precision == "fp8" else 1.0)
+
+    def times(self, operations: Sequence[Operation]) -> OperationTimes:
+        """Seconds, floors and what binds, for all operations at once."""
+        flops = _stack([operation.flops for operation in operations])
+        hbm = _stack([operation.hbm_bytes for operation in operations]) / self.hbm_bytes_per_s
+        work = _stack([op.flops if op.sm_work is None else op.sm_work for op in operations])
+        inverse = [self._mixed_inverse(operation) for operation in operations]
+        tensor = flops * _stack([pair[0] for pair in inverse])
+        sm = work * _stack([pair[1] for pair in inverse])
+        launches = _stack([operation.launches for operation in operations]) * self.launch_s
+        seconds = smooth_maximum(tensor, sm, hbm) + launches
+        nominal = np.stack([part[:, 0, 0] for part in np.broadcast_arrays(tensor, sm, hbm)])
+        binding = np.argmax(nominal, axis=0)
+        fp8 = np.array([bool(np.ravel(operation.fp8)[0]) for operation in operations])
+        peak = np.where(fp8, self.gpu.fp8_flops or np.inf, self.gpu.bf16_flops)
+        at_peak = np.array(self.hbm_bytes_per_s[0, 0] / self.gpu.hbm_bytes_per_s)
+        floor = np.maximum(flops[:, 0, 0] / peak, hbm[:, 0, 0] * at_peak)
+        origins = tuple(
+            self._origin(operation, RESOURCES[resource]) for operation, resource in zip(operations, binding, strict=True)
+        )
+        return OperationTimes(seconds, floor, binding, origins)
+
+    def _mixed_inverse(self, operation: Operation) -> tuple[np.ndarray, np.ndarray]:
+        fp8 = operation.fp8
+        if not isinstance(fp8, np.ndarray):
+            return self._inverse_rates(operation.family, "fp8" if fp8 else "bf16")
+        bf16_pair, fp8_pair = (self._inverse_rates(operation.family, name) for name in ("bf16", "fp8"))
+        return np.where(fp8 != 0, fp8_pair[0], bf16_pair[0]), np.where(fp8 != 0, fp8_pair[1], bf16_pair[1])
+
+    def _origin(self, operation: Operation, resource: str) -> Origin:
+        family = self.profile.family(operation.family)
+        if resource == "sm" and family.sm is not None:
+            return family.sm.rate.origin
+        if resource == "tensor":
+            entry = family.tensor_rate(self.gpu.name, "fp8" if np.ravel(operation.fp8)[0] else "bf16")
+            if entry is not None:
+                return entry.fraction.origin
+        return self.profile.hbm.origin
+
+
+@lru_cache(maxsize=4096)
+def _sampled(rate: Rate, name: str, draws: Draws) -> np.ndarray:
+    values = rate.sample(draws.uniform(name))
+    values.flags.writeable = False
+    return values
+
+
+def weakest(origins: Sequence[Origin]) -> Origin:
+    """The least certain of several origins; its detail is that of the first such one."""
+    return max(origins, key=lambda origin: ORIGINS.index(origin.origin))
+
+
+def _peak(gpu: Gpu, precision: str) -> float:
+    peak = gpu.bf16_flops if precision == "bf16" else gpu.fp8_flops
+    if peak is None:
+        raise InputError(f"{gpu.name} has no {precision} tensor rate", field="training.precision", expected="bf16")
+    return peak
+
+
+def _stack(values: Sequence[Number]) -> np.ndarray:
+    """One array of shape (len(values), points, draws) from numbers that broadcast to (points, draws)."""
+    shape = np.broadcast_shapes((1, 1), *(value.shape for value in values if isinstance(value, np.ndarray)))
+    result = np.empty((len(values), *shape))
+    for index, value in enumerate(values):
+        result[index] = value
+    return result
+

@@ -1,0 +1,72 @@
+"""Reported results beside predicted ones. A reported value never enters a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hyscale_model.errors import InputError
+from hyscale_model.evaluate import Evaluation
+from hyscale_model.prediction import TERMS
+from hyscale_model.scenario.schema import Reported
+from hyscale_model.summary import interval
+
+
+def compare(reported: Sequence[Reported], data: Mapping[str, Any], named: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
+    """Rows of ``{id, metric, relation, reported, predicted, error, inside, source}``."""
+    rows = []
+    for index, item in enumerate(reported):
+        predicted = predicted_metric(item.metric, data, named, f"reported[{index}].metric")
+        rows.append(
+            {
+                "id": item.id or item.metric,
+                "metric": item.metric,
+                "relation": item.relation,
+                "reported": item.value,
+                "predicted": predicted,
+                "error": predicted["nominal"] / item.value - 1 if item.value else None,
+                "inside": inside(item, predicted),
+                "floor": _floor(item.metric, data),
+                "source": item.source,
+                "note": item.note,
+            }
+        )
+    return rows
+
+
+def _floor(metric: str, data: Mapping[str, Any]) -> float | None:
+    """Lower bound of a time at the peaks of the GPU, where the metric is a term's time."""
+    parts = metric.split(".")
+    if len(parts) == 4 and parts[0] == "systems" and parts[2] == "time_s":
+        return data["systems"].get(parts[1], {}).get("floor_s", {}).get(parts[3])
+    return None
+
+
+def inside(item: Reported, predicted: Mapping[str, float]) -> bool:
+    """Whether the reported relation holds: the value lies in p10 to p90, or the bound holds at the median."""
+    if item.relation == "at_most":
+        return predicted["p50"] <= item.value
+    if item.relation == "at_least":
+        return predicted["p50"] >= item.value
+    return predicted["p10"] <= item.value <= predicted["p90"]
+
+
+def predicted_metric(
+    metric: str, data: Mapping[str, Any], named: Mapping[str, Evaluation], field: str
+) -> dict[str, float]:
+    """The interval of a metric, a path in the JSON of a prediction; terms and memory kinds not present are 0."""
+    parts = metric.split(".")
+    if len(parts) == 4 and parts[0] == "systems" and parts[2] == "time_s" and parts[1] in named:
+        if parts[3] in TERMS:
+            return interval(named[parts[1]].step.term(parts[3]))
+    node: Any = data
+    for part in parts:
+        if not isinstance(node, Mapping) or part not in node:
+            options = ", ".join(list(node)[:12]) if isinstance(node, Mapping) else "nothing below"
+            raise InputError(f"no metric {metric} in the prediction: {part} is unknown", field=field, expected=options)
+        node = node[part]
+    if isinstance(node, Mapping) and {"nominal", "p10", "p50", "p90"} <= set(node):
+        return {key: float(node[key]) for key in ("nominal", "p10", "p50", "p90")}
+    if isinstance(node, (int, float)) and not isinstance(node, bool):
+        return dict.fromkeys(("nominal", "p10", "p50", "p90"), float(node))
+    raise InputError(f"metric {metric} is not a number", field=field, expected="a path that ends at a number or an interval")

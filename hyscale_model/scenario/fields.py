@@ -1,0 +1,229 @@
+"""The scenario's schema as paths: which fields there are, what each accepts, and how to say so."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from hyscale_model.errors import InputError
+from hyscale_model.scenario.scalars import shorten
+from hyscale_model.scenario.schema import Layout, Scenario, System, Training
+
+# The parts of a scenario whose numbers and names may be drawn or swept.
+VARIABLE_SECTIONS = ("model", "cluster", "layout", "workload", "training", "systems")
+
+# Mappings of the schema whose keys are fields of another class.
+OVERRIDES: Mapping[tuple[type, str], type] = {(System, "layout"): Layout, (System, "training"): Training}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """One field of one class of the schema."""
+
+    owner: type
+    name: str
+
+    @property
+    def annotation(self) -> Any:
+        """The field's annotation with its bounds."""
+        return hints(self.owner)[self.name]
+
+    def describe(self) -> str:
+        """What the field accepts, in words."""
+        return describe(self.annotation)
+
+    def is_whole(self) -> bool:
+        """Whether the field is a whole number, which a continuous range cannot be drawn for."""
+        return _whole_or_number(self.annotation) == "whole"
+
+    def is_number(self) -> bool:
+        """Whether the field is a number of any kind."""
+        return _whole_or_number(self.annotation) is not None
+
+    def accept(self, value: Any) -> Any:
+        """``value`` as the field would hold it.
+
+        Raises:
+            ValueError: the field does not accept it.
+        """
+        try:
+            return _adapter(self.owner, self.name).validate_python(value)
+        except ValidationError:
+            raise ValueError(self.describe()) from None
+
+
+@cache
+def hints(owner: type) -> dict[str, Any]:
+    """Field name -> annotation of a class of the schema."""
+    return get_type_hints(owner, include_extras=True)
+
+
+@cache
+def _adapter(owner: type, name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(hints(owner)[name])
+
+
+def bare(annotation: Any) -> Any:
+    """An annotation without ``Annotated``."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the annotation itself."""
+    annotation_ = bare(annotation)
+    if get_origin(annotation_) in (Union, types.UnionType):
+        return get_args(annotation_)
+    return (annotation,)
+
+
+def groups(annotation: Any) -> tuple[type, ...]:
+    """The classes of the schema an annotation names: one, or several of a union."""
+    return tuple(kind for kind in map(bare, members(annotation)) if is_dataclass(kind) and isinstance(kind, type))
+
+
+def field_type(path: str, systems: Collection[str]) -> FieldType:
+    """The field at a dotted path that may be drawn or swept, such as ``layout.pp`` or ``systems.mine.table_rows``.
+
+    Raises:
+        InputError: there is no such field; the nearest one is named. Only problem, field and expected are set.
+    """
+    section, *rest = path.split(".")
+    if section not in VARIABLE_SECTIONS:
+        raise _unknown(path, "", section, VARIABLE_SECTIONS)
+    owners: tuple[type, ...]
+    if section == "systems":
+        # The name of a system may itself hold dots.
+        remainder = path.removeprefix("systems").removeprefix(".")
+        matching = [known for known in systems if remainder == known or remainder.startswith(known + ".")]
+        name = max(matching, key=len, default=None)
+        if name is None:
+            raise _unknown(path, "systems.", rest[0] if rest else "", systems)
+        owners, prefix = (System,), f"systems.{name}."
+        rest = [part for part in remainder.removeprefix(name).split(".") if part]
+    else:
+        owners, prefix = groups(hints(Scenario)[section]), f"{section}."
+    while rest:
+        part = rest.pop(0)
+        owner = next((kind for kind in owners if part in hints(kind) and part != "name"), None)
+        if owner is None:
+            raise _unknown(path, prefix, part, [n for kind in owners for n in hints(kind) if n != "name"])
+        deeper = groups(hints(owner)[part]) or tuple(filter(None, [OVERRIDES.get((owner, part))]))
+        if not deeper and rest:
+            raise InputError(f"{prefix}{part} has no fields of its own", field=path, expected=f"{prefix}{part}")
+        if not deeper:
+            return FieldType(owner, part)
+        owners, prefix = deeper, f"{prefix}{part}."
+    options = [name for kind in owners for name in hints(kind) if name != "name"]
+    raise InputError(
+        f"{prefix[:-1]} is a group of fields", field=path, expected=f"one of its fields: {', '.join(options)}"
+    )
+
+
+def _unknown(path: str, prefix: str, part: str, options: Iterable[str]) -> InputError:
+    return InputError(
+        f"there is no field {shorten(path)!r}", field=shorten(path), expected=suggest(part, options, prefix)
+    )
+
+
+def suggest(word: str, options: Iterable[str], prefix: str = "") -> str:
+    """The nearest of ``options`` first, then all of them."""
+    options = list(dict.fromkeys(options))
+    if not options:
+        return "nothing here"
+    close = nearest(word, options)
+    if len(options) == 1:
+        return prefix + options[0]
+    return f"{prefix}{close} (one of {', '.join(options)})" if close else f"one of {', '.join(options)}"
+
+
+def nearest(word: object, options: Iterable[str]) -> str | None:
+    """The option a misspelt ``word`` most likely meant."""
+    by_lower = {option.lower(): option for option in options}
+    close = difflib.get_close_matches(str(word)[:80].lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[close[0]] if close else None
+
+
+def bounds(annotation: Any) -> dict[str, Any]:
+    """The limits of an annotated value: any of ge, gt, le, lt and min_length."""
+    found: dict[str, Any] = {}
+    if get_origin(annotation) is Annotated:
+        for entry in get_args(annotation)[1:]:
+            for limit in getattr(entry, "metadata", ()):
+                found.update(
+                    {key: getattr(limit, key) for key in ("ge", "gt", "le", "lt", "min_length") if hasattr(limit, key)}
+                )
+    return found
+
+
+def _whole_or_number(annotation: Any) -> str | None:
+    kinds = {bare(member) for member in members(annotation)}
+    if int in kinds:
+        return "whole"
+    return "number" if float in kinds else None
+
+
+def describe(annotation: Any) -> str:
+    """What an annotation accepts, in words: type, bounds and allowed values."""
+    options = members(annotation)
+    if len(options) > 1:
+        return " or ".join(describe(option) for option in options)
+    kind, known = bare(annotation), bounds(annotation)
+    if kind is type(None):
+        return "null"
+    if get_origin(kind) is Literal:
+        return " or ".join(str(option) for option in get_args(kind))
+    if kind is bool:
+        return "true or false"
+    if kind is str:
+        return "text that is not empty" if known.get("min_length") else "text"
+    if kind in (int, float):
+        limits = [
+            f"{words} {known[key]:g}"
+            for key, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
+            if key in known
+        ]
+        name = "a whole number" if kind is int else "a number"
+        return " ".join([name, " and ".join(limits)]) if limits else name
+    if get_origin(kind) is tuple:
+        items = get_args(kind)
+        if len(items) == 2 and items[1] is not Ellipsis:
+            return f"a list of two, each {describe(items[0])}"
+        return "a list" if items[0] is Any or groups(items[0]) else f"a list, each {describe(items[0])}"
+    if is_dataclass(kind) and isinstance(kind, type):
+        return f"a mapping with {', '.join(hints(kind))}"
+    if get_origin(kind) is not None and issubclass(get_origin(kind), Mapping):
+        return "a mapping"
+    return "a value"
+
+
+def assign(scenario: Scenario, path: str, value: Any) -> Scenario:
+    """The scenario with one field, named by its dotted path, set to ``value``."""
+    if path.startswith("systems."):
+        remainder = path.removeprefix("systems.")
+        systems = tuple(
+            _assign(system, remainder.removeprefix(system.name + ".").split("."), value)
+            if remainder.startswith(system.name + ".")
+            else system
+            for system in scenario.systems
+        )
+        return replace(scenario, systems=systems)
+    changed: Scenario = _assign(scenario, path.split("."), value)
+    return changed
+
+
+def _assign(target: Any, parts: list[str], value: Any) -> Any:
+    head, *rest = parts
+    if isinstance(target, Mapping):
+        return {**target, head: value}
+    return replace(target, **{head: _assign(getattr(target, head), rest, value) if rest else value})
+
+
+def field_names(owner: type) -> tuple[str, ...]:
+    """The names of a class's fields in order."""
+    return tuple(entry.name for entry in fields(owner))

@@ -1,0 +1,106 @@
+"""From a scenario file to a ``Scenario`` with the origin of every value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hyscale_model.errors import InputError
+from hyscale_model.prediction import Origin
+from hyscale_model.scenario.assumptions import check_variables
+from hyscale_model.scenario.convert import to_scenario
+from hyscale_model.scenario.load import load, loads
+from hyscale_model.scenario.node import Node
+from hyscale_model.scenario.origins import origins
+from hyscale_model.scenario.overrides import apply_overrides, select_systems
+from hyscale_model.scenario.problems import Problems
+from hyscale_model.scenario.references import expand, merge
+from hyscale_model.scenario.scalars import show
+from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.validate import check_scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A scenario in which every name is resolved and every value checked.
+
+    Attributes:
+        scenario: the scenario.
+        origins: dotted path -> origin of every value.
+        file: the name of the file it came from.
+    """
+
+    scenario: Scenario
+    origins: dict[str, Origin]
+    file: str
+
+
+def read_scenario(
+    source: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    systems: Sequence[str] = (),
+    text: str | bytes | None = None,
+) -> Resolved:
+    """Reads, resolves and checks a scenario.
+
+    Args:
+        source: the file; with ``text``, only the name that messages use.
+        overrides: ``path=value`` each, laid on the file in order. A field set this way is neither drawn nor swept.
+        systems: names of the systems to keep, in this order; those the file lacks come from the catalogue.
+        text: the contents in place of the file's. Such a scenario cannot refer to other files.
+
+    Raises:
+        InputError: the first thing by line that is wrong, with its place and what would be right.
+    """
+    document = load(source) if text is None else loads(text, str(source))
+    problems = Problems(document.file)
+    root = _inherit(document.root, text is None, ())
+    root = select_systems(root, systems)
+    root, pinned = apply_overrides(root, overrides)
+    root = expand(root, problems, text is None)
+    root = check_variables(root, pinned, problems)
+    scenario = to_scenario(root, problems)
+    problems.raise_first()
+    assert scenario is not None
+    check_scenario(scenario, root)
+    return Resolved(scenario, origins(scenario, root), document.file)
+
+
+def _inherit(root: Node, allow_files: bool, seen: tuple[Path, ...]) -> Node:
+    """The scenario laid on the one it extends."""
+    extends = root.child("extends")
+    if extends is None:
+        return root
+    name = extends.value
+
+    def error(problem: str, expected: str) -> InputError:
+        return InputError(problem, extends.file, extends.line, "extends", expected)
+
+    if not isinstance(name, str) or not name:
+        raise error(f"this is {show(extends.plain())}", "the path of another scenario")
+    if not allow_files:
+        raise error("a scenario given as text cannot refer to other files", "all of the scenario in one text")
+    here = Path(extends.file)
+    path = here.parent / name
+    seen = (*seen, _identity(here))
+    if _identity(path) in seen:
+        chain = " -> ".join([*(file.name for file in seen), path.name])
+        raise error(f"scenarios extend each other: {chain}", "no cycle")
+    try:
+        base = load(path)
+    except InputError as fault:
+        if fault.line is not None:
+            raise
+        raise replace(
+            fault, problem=f"{fault.file}: {fault.problem}", file=extends.file, line=extends.line, field="extends"
+        ) from None
+    return merge(_inherit(base.root, True, seen), root.without("extends"))
+
+
+def _identity(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return path

@@ -1,0 +1,66 @@
+"""What a stage does once a step: exchange of gradients and parameters, and the optimizer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hyscale_model.arrays import Number, equals
+from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.layers.operation import Operation, Transfer
+from hyscale_model.layers.parameters import Parameters
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
+from hyscale_model.scenario.schema import Scenario
+
+# Adam in FP32: master weights and two moments read and written, gradient read, BF16 parameter written.
+ADAM_STATES = 3
+
+
+def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
+    """Parameters of one block of each kind on one GPU: (replicated over context ranks, experts), in order of BLOCKS."""
+    model, layout = case.model, case.layout
+    counted = Parameters.of(model)
+    shared = {
+        "attention": counted.attention / layout.tp + counted.indexer + model.hidden_size,
+        "dense_ffn": counted.dense_ffn / layout.tp + model.hidden_size,
+        "moe": counted.router + model.n_shared_experts * counted.expert / layout.tp + model.hidden_size,
+        "embedding": counted.embedding / layout.tp,
+        "head": counted.head / layout.tp,
+    }
+    experts = {"moe": model.n_routed_experts * counted.expert / (layout.ep * layout.etp)}
+    return _column(shared), _column(experts)
+
+
+def _column(values: dict[str, Number]) -> np.ndarray:
+    """Values by block as an array of shape (blocks, points, draws)."""
+    shape = np.broadcast_shapes((1, 1), *(np.shape(value) for value in values.values()))
+    column = np.zeros((len(BLOCKS), *shape))
+    for name, value in values.items():
+        column[BLOCKS.index(name)] = value
+    return column
+
+
+def optimizer_shards(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
+    """Ranks that share the optimizer state of (replicated, expert) parameters: 1 without ZeRO."""
+    layout = case.layout
+    if layout.zero == 0:
+        return 1, 1
+    replicas = sizes.dp * layout.cp
+    return replicas, replicas * layout.tp / (layout.ep * layout.etp)
+
+
+def optimizer_operation(case: Scenario, sizes: Sizes, shared: Number, experts: Number) -> Operation:
+    """Adam over the rank's shard of the state."""
+    gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
+    shards = optimizer_shards(case, sizes)
+    held = shared / shards[0] + experts / shards[1]
+    return Operation(family="optimizer", hbm_bytes=held * (2 * ADAM_STATES * FP32_BYTES + gradient + BF16_BYTES), launches=20)
+
+
+def gradient_transfers(case: Scenario, shared: Number) -> tuple[Transfer, Transfer]:
+    """Reduce-scatter of gradients and all-gather of parameters over data and context ranks (ring all-reduce
+    without ZeRO moves the same bytes)."""
+    gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
+    return (
+        Transfer(kind="reduce_scatter", group="dp", payload_bytes=shared * gradient),
+        Transfer(kind="all_gather", group="dp", payload_bytes=shared * BF16_BYTES),
+    )

@@ -1,0 +1,131 @@
+"""Pipeline schedules: which rank runs which micro-batch when, and how long a step takes.
+
+Ranks run a fixed order of forward and backward passes of their model chunks (Megatron-LM's 1F1B, interleaved
+1F1B; Narayanan et al., arXiv 2104.04473). A pass starts when the pass before it on the rank and the pass it
+depends on have finished, so a step is a longest path, evaluated level by level with array-valued durations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+# After this many rounds of pp micro-batches a schedule has settled into its steady state.
+STEADY_DEPTHS = 6
+
+
+def split_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each virtual stage: even, the remainder in the middle, as the ends hold embedding and head."""
+    base, extra = divmod(layers, stages)
+    first = (stages - extra) // 2
+    return tuple(base + (first <= index < first + extra) for index in range(stages))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Levels of the dependency graph; each is (nodes, predecessor on the rank, dependency, duration index)."""
+
+    nodes: int
+    levels: tuple[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], ...]
+
+
+def rank_order(rank: int, pp: int, vpp: int, micro_batches: int) -> list[tuple[str, int, int]]:
+    """Passes of a rank in order: ("F" or "B", chunk, micro-batch)."""
+    total = micro_batches * vpp
+    warm_up = pp - rank - 1 if vpp == 1 else 2 * (pp - rank - 1) + (vpp - 1) * pp
+    warm_up = min(warm_up, total)
+
+    def forward(step: int) -> tuple[str, int, int]:
+        return ("F", *_chunk(step, pp, vpp))
+
+    def backward(step: int) -> tuple[str, int, int]:
+        chunk, micro_batch = _chunk(step, pp, vpp)
+        return ("B", vpp - 1 - chunk, micro_batch)
+
+    order = [forward(step) for step in range(warm_up)]
+    for step in range(total - warm_up):
+        order += [forward(warm_up + step), backward(step)]
+    return order + [backward(step) for step in range(total - warm_up, total)]
+
+
+def _chunk(step: int, pp: int, vpp: int) -> tuple[int, int]:
+    """Chunk and micro-batch of a rank's step-th pass: groups of pp micro-batches go through chunk after chunk."""
+    if vpp == 1:
+        return 0, step
+    return (step // pp) % vpp, (step // (pp * vpp)) * pp + step % pp
+
+
+@lru_cache(maxsize=256)
+def schedule(pp: int, vpp: int, micro_batches: int) -> Schedule:
+    """Levels of the schedule's graph; interleaving needs micro-batches in multiples of the pipeline depth."""
+    if vpp > 1 and micro_batches % pp:
+        raise ValueError(f"{micro_batches} micro-batches are no multiple of {pp} pipeline stages")
+    orders = [rank_order(rank, pp, vpp, micro_batches) for rank in range(pp)]
+    number = {}
+    for rank, order in enumerate(orders):
+        for kind, chunk, micro_batch in order:
+            number[kind, chunk * pp + rank, micro_batch] = len(number) + 1
+    level_of = {0: 0}
+    levels: list[list[tuple[int, int, int, int]]] = []
+    position, last = [0] * pp, [0] * pp
+    remaining = len(number)
+    while remaining:
+        before = remaining
+        for rank, order in enumerate(orders):
+            while position[rank] < len(order):
+                kind, chunk, micro_batch = order[position[rank]]
+                stage = chunk * pp + rank
+                node = number[kind, stage, micro_batch]
+                needs = _dependency(kind, stage, micro_batch, pp * vpp)
+                dependency = number[needs] if needs else 0
+                if dependency not in level_of:
+                    break
+                level = max(level_of[last[rank]], level_of[dependency])
+                level_of[node] = level + 1
+                if level == len(levels):
+                    levels.append([])
+                duration = (0 if kind == "F" else pp * vpp) + stage
+                levels[level].append((node, last[rank], dependency, duration))
+                last[rank] = node
+                position[rank] += 1
+                remaining -= 1
+        if remaining == before:
+            raise ValueError(f"schedule of {pp} x {vpp} stages with {micro_batches} micro-batches cannot proceed")
+    packed = tuple(tuple(np.array(level).T) for level in levels)
+    return Schedule(len(number), packed)  # type: ignore[arg-type]
+
+
+def _dependency(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, int, int] | None:
+    if kind == "F":
+        return ("F", stage - 1, micro_batch) if stage else None
+    return ("B", stage + 1, micro_batch) if stage + 1 < stages else ("F", stage, micro_batch)
+
+
+def step_seconds(forward: np.ndarray, backward: np.ndarray, pp: int, vpp: int, micro_batches: int) -> np.ndarray:
+    """Seconds from the first forward to the last backward.
+
+    Args:
+        forward: seconds of each virtual stage's forward, shape (pp vpp, n); stage s lies on rank s mod pp.
+        backward: the same with recomputation and backward.
+        pp: pipeline ranks.
+        vpp: chunks a rank.
+        micro_batches: passes of each chunk.
+    """
+    if pp == 1:
+        return micro_batches * (forward + backward).sum(axis=0)
+    if micro_batches <= (STEADY_DEPTHS + 1) * pp:
+        return _makespan(forward, backward, schedule(pp, vpp, micro_batches))
+    # The graph repeats itself every pp micro-batches; a max-plus recurrence is linear once it has settled.
+    simulated = STEADY_DEPTHS * pp + micro_batches % pp
+    early, late = (_makespan(forward, backward, schedule(pp, vpp, simulated + extra)) for extra in (0, pp))
+    return late + (micro_batches - simulated - pp) / pp * (late - early)
+
+
+def _makespan(forward: np.ndarray, backward: np.ndarray, plan: Schedule) -> np.ndarray:
+    durations = np.concatenate([forward, backward])
+    finish = np.zeros((plan.nodes + 1, forward.shape[1]))
+    for node, previous, dependency, duration in plan.levels:
+        finish[node] = np.maximum(finish[previous], finish[dependency]) + durations[duration]
+    return finish.max(axis=0)
