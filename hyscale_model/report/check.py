@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hyscale_model.report import canvas
 from hyscale_model.report.compared import render_comparison
-from hyscale_model.report.units import NOTHING, finite, nominal, or_nothing, percent, signed_percent, unit_of
+from hyscale_model.report.units import NOTHING, finite, interval, nominal, or_nothing, percent, signed_percent, unit_of
 
 # More rows than this are shown as the worst ones only; the JSON has all.
 _ROWS_SHOWN = 20
@@ -50,7 +50,7 @@ def render_check(data: Mapping[str, Any], console: Console) -> None:
             members = sorted(members, key=lambda row: -abs(finite(row.get("error") or 0.0)))[:_WORST_SHOWN]
             canvas.sentence(console, f"The {_WORST_SHOWN} with the largest error; --json has all.", "dim")
         render_comparison(members, console)
-    _grid(data.get("grid") or {}, console)
+    _grid(data.get("grid") or {}, {str(row.get("id")): str(row.get("metric")) for row in rows}, console)
     failed = failed_bars(data)
     canvas.heading(console, "Result")
     for text in failed:
@@ -91,21 +91,25 @@ def _worst(worst: Any) -> str:
     return canvas.printable(worst) if worst else NOTHING
 
 
-def _grid(grid: Mapping[str, Any], console: Console) -> None:
-    """The points nobody stated, by axis: the range of each metric over all points with one value of one axis."""
+def _grid(grid: Mapping[str, Any], metric_of: Mapping[str, str], console: Console) -> None:
+    """The points nobody stated, by axis: the range of each metric over all points with one value of one axis.
+
+    Columns of the grid are metrics, or ids of rows (or the beginnings of ids), which then tell the unit.
+    """
     points: Sequence[Mapping[str, Any]] = grid.get("rows") or []
     axes: Mapping[str, Sequence[Any]] = grid.get("axes") or {}
     if not points:
         return
     canvas.heading(console, f"Unstated inputs: {len(points)} combinations")
     metrics = list(dict.fromkeys(_metrics(points, axes)))[:_GRID_METRICS]
+    units = {name: next((metric_of[key] for key in metric_of if key.startswith(name)), name) for name in metrics}
     rows = []
     for axis, values in axes.items():
         for value in values:
             chosen = [point for point in points if _point_value(point, axis) == value]
-            ranges = [_range([_number(point, metric) for point in chosen], metric) for metric in metrics]
+            ranges = [_range([_number(point, metric) for point in chosen], units[metric]) for metric in metrics]
             rows.append([canvas.printable(axis), canvas.printable(value), str(len(chosen)), *ranges])
-    everything = [_range([_number(point, metric) for point in points], metric) for metric in metrics]
+    everything = [_range([_number(point, metric) for point in points], units[metric]) for metric in metrics]
     rows.append(["all", "", str(len(points)), *everything])
     head = ["input", "value", "points", *metrics]
     console.print(canvas.plain_table(head, rows, left=(0, 1), fold=range(len(head))))
@@ -144,5 +148,4 @@ def _range(values: Sequence[Any], metric: str) -> str:
     numbers = [finite(value) for value in values if value is not None]
     if not numbers:
         return NOTHING
-    show = unit_of(metric)
-    return f"{show(min(numbers))} to {show(max(numbers))}"
+    return interval({"p10": min(numbers), "p90": max(numbers)}, unit_of(metric))

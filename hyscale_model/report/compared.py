@@ -58,10 +58,12 @@ def render_comparison(rows: Sequence[Mapping[str, Any]], console: Console) -> No
 def _numbers(row: Mapping[str, Any]) -> list[str | Text]:
     show = unit_of(str(row.get("metric", "")))
     predicted = row.get("predicted")
+    # A bound has no error: being far below "at most" is no worse than being just below it.
+    error = row.get("error") if row.get("relation", "equal") == "equal" else None
     return [
         RELATIONS.get(str(row.get("relation")), "") + or_nothing(row.get("reported", row.get("value")), show),
         or_nothing(nominal(predicted), show),
         interval(predicted, show),
-        or_nothing(row.get("error"), signed_percent),
+        or_nothing(error, signed_percent),
         inside_text(row.get("inside")),
     ]

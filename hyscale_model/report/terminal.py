@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -117,6 +118,7 @@ def _ablation(data: Mapping[str, Any], console: Console) -> None:
     steps = data.get("ablation") or []
     if not steps:
         return
+    steps = [*_baseline(steps[0], data), *steps]
     canvas.heading(console, "From the baseline to the last system, one change at a time")
     times = [nominal(step.get("step_time_s")) for step in steps]
     longest = max([finite(time) for time in times if time is not None], default=0.0)
@@ -140,6 +142,19 @@ def _ablation(data: Mapping[str, Any], console: Console) -> None:
         before = before if time is None else finite(time)
     head = ["change", "step", "difference", "speedup", *([""] if bar_width >= 8 else [])]
     console.print(canvas.plain_table(head, rows, left=(0, 4), fold=(0,)))
+
+
+def _baseline(first: Mapping[str, Any], data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The row the first change starts from, where the ablation does not have it itself."""
+    time, gain = nominal(first.get("step_time_s")), nominal(first.get("speedup"))
+    if time is None or gain is None or gain == 1:
+        return []
+    before = finite(time) * finite(gain)
+    for name, system in (data.get("systems") or {}).items():
+        other = nominal(system.get("step_time_s"))
+        if other is not None and math.isclose(finite(other), before, rel_tol=1e-6):
+            return [{"change": name, "step_time_s": before, "speedup": 1.0}]
+    return [{"change": "baseline", "step_time_s": before, "speedup": 1.0}]
 
 
 def _signed_seconds(value: float) -> str:

@@ -96,6 +96,20 @@ def test_the_answer_and_its_interval_come_first(prediction):
     assert f"{gain['p10']:.2f}x to {gain['p90']:.2f}x" in first
 
 
+def test_the_ablation_starts_at_its_baseline(prediction):
+    with_baseline = shown(render_prediction, prediction)
+    del prediction["ablation"][0]
+    without = shown(render_prediction, prediction)
+    section = without.partition("From the baseline")[2]
+    assert section == with_baseline.partition("From the baseline")[2]
+
+
+def test_a_bound_has_no_error(prediction):
+    prediction["reported"][2]["error"] = -0.2
+    (line,) = [line for line in shown(render_prediction, prediction, 80).splitlines() if line.startswith("P5 ")]
+    assert "-20.0 %" not in line
+
+
 def test_one_draw_claims_no_interval(prediction):
     prediction["draws"] = 1
     assert "80 % of the draws" not in shown(render_prediction, prediction)
@@ -198,6 +212,15 @@ def test_a_check_is_summarised(checked):
     grid = text.partition("Unstated inputs: 12 combinations")[2].partition("Result")[0]
     assert len(grid.splitlines()) < 15
     assert "No bar failed." in text
+
+
+def test_columns_of_the_grid_take_the_unit_of_the_row_they_are_named_after(checked):
+    for point in checked["grid"]["rows"]:
+        point["P1"] = point.pop("speedup.hyscale/megatron")
+        point["P4"] = point.pop("systems.megatron.selection_share_of_step")
+    grid = shown(render_check, checked).partition("Unstated inputs")[2]
+    assert "1.69x to 2.02x" in grid
+    assert "34.0 to 46.0 %" in grid
 
 
 def test_the_worst_rows_are_shown_first(checked):
