@@ -7,6 +7,7 @@ for cost (token ids, dropout, initialisation) is left out.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -28,12 +29,12 @@ def model_fields(path: str | Path) -> dict[str, Any]:
             field that the cost depends on.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "config.json"
     config = _read(path)
     kinds = {model_type: kind for kind in groups(hints(Scenario)["model"]) for model_type in _model_types(kind)}
     model_type = config.get("model_type")
-    if model_type not in kinds:
+    if not isinstance(model_type, str) or model_type not in kinds:
         found = "there is no model_type" if model_type is None else f"model_type {show(model_type)} is not supported"
         raise InputError(found, str(path), field="model_type", expected=suggest(str(model_type), kinds))
     found_fields: dict[str, Any] = {"name": path.resolve().parent.name or path.stem}
@@ -44,7 +45,7 @@ def model_fields(path: str | Path) -> dict[str, Any]:
             found_fields[entry.name] = config[entry.name]
         elif entry.default is MISSING and entry.default_factory is MISSING:
             raise InputError(
-                f"{entry.name} is missing", str(path), field=entry.name, expected="all fields of the model"
+                f"{entry.name} is missing", str(path), field=entry.name, expected="every field of the model"
             )
     return found_fields
 

@@ -56,6 +56,8 @@ def _text(node: Node, key: str) -> str | None:
 
 
 def _target(path: Any, at: Node, field: str, names: Collection[str], problems: Problems) -> FieldType | None:
+    if problems.full:
+        return None
     try:
         return field_type(str(path), names)
     except InputError as error:

@@ -8,12 +8,26 @@ from typing import Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from hyscale_model.scenario.fields import OVERRIDES, FieldType, bare, describe, groups, hints, members, suggest
+from hyscale_model import catalog
+from hyscale_model.scenario.fields import (
+    OVERRIDES,
+    FieldType,
+    bare,
+    choices,
+    describe,
+    groups,
+    hints,
+    members,
+    nearest,
+    suggest,
+)
 from hyscale_model.scenario.node import Node, Path
 from hyscale_model.scenario.problems import Problems
 from hyscale_model.scenario.references import REFERENCES
 from hyscale_model.scenario.scalars import shorten, show
 from hyscale_model.scenario.schema import Scenario
+
+_UNKNOWN = ("unexpected_keyword_argument", "invalid_key")
 
 
 @cache
@@ -28,8 +42,14 @@ def to_scenario(root: Node, problems: Problems) -> Scenario | None:
     try:
         return scenario_adapter().validate_python(root.plain())
     except ValidationError as error:
-        for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            _translate(detail["type"], detail["loc"], root, problems)
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        # Unknown keys first: one that is nearly a missing one explains that it is missing.
+        details.sort(key=lambda detail: detail["type"] not in _UNKNOWN)
+        explained: set[Path] = set()
+        for detail in details:
+            if problems.full:
+                break
+            _translate(detail["type"], detail["loc"], root, problems, explained)
         return None
 
 
@@ -63,21 +83,43 @@ def _check_system_overrides(root: Node, problems: Problems) -> None:
                     problems.add(f"{show(node.plain())} is not accepted here", node, field, target.describe())
 
 
-def _translate(kind: str, location: tuple[str | int, ...], root: Node, problems: Problems) -> None:
+def _translate(
+    kind: str, location: tuple[str | int, ...], root: Node, problems: Problems, explained: set[Path]
+) -> None:
     path, annotation, owners = _locate(location)
     node = root.nearest(path)
     field = dotted(path, root) or None
-    if kind in ("unexpected_keyword_argument", "invalid_key"):
+    if kind in _UNKNOWN:
         key = str(path[-1])
+        meant = nearest(key, _keys(path, owners))
+        if meant is not None:
+            explained.add((*path[:-1], meant))
         problems.add(f"unknown key {shorten(key)!r}", node, field, suggest(key, _keys(path, owners)))
     elif kind == "missing":
-        problems.add(f"{path[-1]} is missing", root.nearest(path[:-1]), field, describe(annotation))
-    elif annotation is None:
-        problems.add("the scenario cannot be used", node, field)
+        if path not in explained:
+            problems.add(f"{path[-1]} is missing", root.nearest(path[:-1]), field, _expected(path, annotation))
+    elif annotation is None or not path:
+        # A check across fields, each of which is reported on its own where that is possible.
+        if not problems:
+            problems.add("the fields do not fit together", node, field)
+    elif kind == "too_short" and node.value:
+        # A list counts as short when its elements are refused, which is reported for each of them.
+        return
     else:
         found = root.find(path)
         value = found.plain() if found is not None else None
-        problems.add(f"{show(value)} is not accepted here", node, field, describe(annotation))
+        problems.add(f"{show(value)} is not accepted here", node, field, _expected(path, annotation, value))
+
+
+def _expected(path: Path, annotation: Any, value: Any = None) -> str:
+    text = describe(annotation)
+    names = REFERENCES.get(tuple(str(part) for part in path))
+    if names is not None:
+        return f"a name from the catalogue ({', '.join(catalog.names(names))}) or {text}"
+    if isinstance(value, str):
+        close = nearest(value, choices(annotation))
+        return f"{text}; nearest is {close}" if close else text
+    return text
 
 
 def _keys(path: Path, owners: tuple[type, ...]) -> list[str]:

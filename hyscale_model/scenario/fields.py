@@ -145,7 +145,10 @@ def suggest(word: str, options: Iterable[str], prefix: str = "") -> str:
 def nearest(word: object, options: Iterable[str]) -> str | None:
     """The option a misspelt ``word`` most likely meant."""
     by_lower = {option.lower(): option for option in options}
-    close = difflib.get_close_matches(str(word)[:80].lower(), by_lower, n=1, cutoff=0.5)
+    asked = str(word)[:80].lower()
+    # h20 means a version of h20, not h200, which differs in fewer letters.
+    versions = [option for option in by_lower if asked and option.startswith(asked + "-")]
+    close = versions or difflib.get_close_matches(asked, by_lower, n=1, cutoff=0.5)
     return by_lower[close[0]] if close else None
 
 
@@ -166,6 +169,12 @@ def _whole_or_number(annotation: Any) -> str | None:
     if int in kinds:
         return "whole"
     return "number" if float in kinds else None
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """The names an annotation allows, if it lists any."""
+    kinds = [bare(member) for member in members(annotation)]
+    return tuple(str(option) for kind in kinds if get_origin(kind) is Literal for option in get_args(kind))
 
 
 def describe(annotation: Any) -> str:
@@ -194,7 +203,8 @@ def describe(annotation: Any) -> str:
         items = get_args(kind)
         if len(items) == 2 and items[1] is not Ellipsis:
             return f"a list of two, each {describe(items[0])}"
-        return "a list" if items[0] is Any or groups(items[0]) else f"a list, each {describe(items[0])}"
+        name = "a list that is not empty" if known.get("min_length") else "a list"
+        return name if items[0] is Any or groups(items[0]) else f"{name}, each {describe(items[0])}"
     if is_dataclass(kind) and isinstance(kind, type):
         return f"a mapping with {', '.join(hints(kind))}"
     if get_origin(kind) is not None and issubclass(get_origin(kind), Mapping):

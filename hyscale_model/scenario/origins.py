@@ -44,10 +44,10 @@ def _walk(value: Any, node: Node | None, path: str, reason: str) -> Iterator[tup
             yield from _walk(getattr(value, name), node.child(name) if node else None, prefix + name, why)
     elif isinstance(value, Mapping) and value:
         for key, child in value.items():
-            yield from _walk(child, node.child(key) if node else None, f"{prefix}{key}", reason)
+            yield from _walk(child, (node.child(key) or node) if node else None, f"{prefix}{key}", reason)
     elif isinstance(value, (tuple, list)) and value:
         for index, child in enumerate(value):
             name = child.name if path == "systems" else str(index)
-            yield from _walk(child, node.child(index) if node else None, prefix + name, reason)
+            yield from _walk(child, (node.child(index) or node) if node else None, prefix + name, reason)
     else:
         yield path, value, node, reason

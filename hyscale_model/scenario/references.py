@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
-from hyscale_model.importers.huggingface import model_fields
+from hyscale_model.importers import huggingface
 from hyscale_model.prediction import Origin
 from hyscale_model.scenario.node import Node, node_of
 from hyscale_model.scenario.problems import Problems, at_node
@@ -16,6 +16,8 @@ from hyscale_model.scenario.scalars import show
 
 # Where a catalogue name may stand for a mapping -> the kind of entry.
 REFERENCES: dict[tuple[str, ...], str] = {("model",): "models", ("cluster",): "clusters", ("cluster", "gpu"): "gpus"}
+
+LIMIT_SYSTEMS = 64
 
 # Keys that say what a mapping builds on.
 BASES = ("extends", "hf_config")
@@ -56,6 +58,7 @@ def expand(root: Node, problems: Problems, allow_files: bool) -> Node:
             expanded = _expand_one(node, kind, path, allow_files)
         except InputError as error:
             problems.take(error if error.file else at_node(error, node, dotted))
+            problems.cover(dotted)
             continue
         root = _put(root, path, expanded)
     systems = root.child("systems")
@@ -65,6 +68,9 @@ def expand(root: Node, problems: Problems, allow_files: bool) -> Node:
         found = show(systems.plain())
         problems.add(f"this is {found}", systems, "systems", "a list of catalogue names or mappings with a name")
         return root
+    if len(systems.value) > LIMIT_SYSTEMS:
+        problems.add(f"there are {len(systems.value)} systems", systems, "systems", f"at most {LIMIT_SYSTEMS}")
+        return root.without("systems")
     return root.with_child("systems", systems.with_value(list(_systems(systems, problems))))
 
 
@@ -136,7 +142,7 @@ def _hugging_face(at: Node, field: str, allow_files: bool) -> Node:
     # What --set names is relative to the working directory, as on any command line.
     path = Path(at.value) if at.line is None else Path(at.file).parent / at.value
     try:
-        values = model_fields(path)
+        values = huggingface.model_fields(path)
     except InputError as error:
         where = f"{error.file}: " if error.file else ""
         line = f"line {error.line}: " if error.line else ""

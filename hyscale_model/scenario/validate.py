@@ -46,8 +46,8 @@ def check_layout(scenario: Scenario, system: System) -> None:
     - each context rank has whole chunks of the sequence (two in zigzag order) that tp can cut;
     - dp * micro_batch_size divides the batch; the interleaved schedule is that of vpp > 1, needs pp > 1 and a multiple
       of pp micro-batches (Megatron-LM's rule);
-    - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or the
-      pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model.
+    - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or
+      the pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model.
 
     Raises:
         InputError: one of them is broken; ``field`` is the one to change.
@@ -105,6 +105,9 @@ def _refuse(system: System, field: str, problem: str, expected: str) -> NoReturn
     section, _, name = field.partition(".")
     if (System, section) in OVERRIDES and name in getattr(system, section):
         field = f"systems.{system.name}.{field}"
+    elif system.layout or system.training:
+        # The scenario's own value may be fine for the other systems.
+        problem = f"with the changes of system {system.name}, {problem}"
     raise InputError(problem, field=field, expected=expected)
 
 
