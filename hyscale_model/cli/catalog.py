@@ -1,0 +1,118 @@
+"""``hyscale catalog``: the facts the model knows, each with its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from hyscale_model.errors import InputError
+
+ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published")
+
+
+def catalog(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(ALL_KINDS)}; all when left out.")
+    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this entry with its sources.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
+) -> None:
+    """List catalogue entries, or one with its sources."""
+    show = _show_listing
+    if kind is None:
+        data: dict[str, Any] = {each: listing(each) for each in ALL_KINDS if names(each)}
+    elif name is None:
+        data = {kind: listing(kind)}
+    else:
+        data = describe(kind, name)
+        show = _show_entry
+    if as_json:
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False, default=list))
+    else:
+        show(data)
+
+
+def names(kind: str) -> Sequence[str]:
+    """Names of a kind; none where this installation has no such files."""
+    from hyscale_model import catalog as facts
+
+    try:
+        return tuple(facts.names(kind))
+    except InputError:
+        return ()
+
+
+def listing(kind: str) -> list[dict[str, Any]]:
+    """Name and description of every file of a kind.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    from hyscale_model import catalog as facts
+
+    return [{"name": name, "description": describe(kind, name)["description"]} for name in facts.names(kind)]
+
+
+def describe(kind: str, name: str) -> dict[str, Any]:
+    """One file: its values, and for each the source, its own or that of the whole file.
+
+    Raises:
+        InputError: there is no such kind or name.
+    """
+    from hyscale_model import catalog as facts
+
+    if kind in facts.KINDS:
+        entry = facts.entry(kind, name)
+        values, sources = entry.values, dict(entry.sources or {})
+        head = {"description": entry.description, "extends": entry.extends, "source": entry.source}
+    else:
+        # Tables of published results and profiles are no lists of fields: shown as they are written.
+        values, sources = dict(facts.document(kind, name).root.plain()), {}
+        head = {key: values.pop(key, None) for key in ("description", "extends", "source")}
+    shown = {field: {"value": value, "source": sources.get(field, head["source"])} for field, value in values.items()}
+    return {"kind": kind, "name": name, **head, "values": shown}
+
+
+def _show_listing(data: Mapping[str, Any]) -> None:
+    from hyscale_model.report.canvas import heading, make_console, plain_table, printable, sentence
+
+    console = make_console()
+    for kind, entries in data.items():
+        heading(console, kind)
+        if not entries:
+            sentence(console, "none", "dim")
+            continue
+        rows = [[printable(entry["name"]), printable(entry["description"] or "")] for entry in entries]
+        console.print(plain_table(["name", "description"], rows, left=(0, 1), fold=(1,)))
+
+
+def _show_entry(data: Mapping[str, Any]) -> None:
+    from hyscale_model.report.canvas import make_console, plain_table, printable, sentence
+
+    console = make_console()
+    sentence(console, f"{data['name']}: {data['description'] or ''}", "bold")
+    if data["extends"]:
+        sentence(console, f"extends {data['extends']}")
+    if data["source"]:
+        sentence(console, f"source: {data['source']}")
+    rows = []
+    for field, fact in data["values"].items():
+        # A source that stands above already is not repeated on every line.
+        own = "" if fact["source"] == data["source"] else fact["source"]
+        rows.append([printable(field), printable(_text(fact["value"])), printable(own)])
+    if rows:
+        console.print()
+        console.print(
+            plain_table(["field", "value", "source, where it has its own"], rows, left=(0, 1, 2), fold=(1, 2))
+        )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

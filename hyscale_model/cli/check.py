@@ -1,0 +1,54 @@
+"""``hyscale check``: predictions beside what others and your own runs report."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from hyscale_model.cli.outcome import Outcome, say
+
+
+class Group(StrEnum):
+    """Groups of checks."""
+
+    paper = "paper"
+    kernels = "kernels"
+    collectives = "collectives"
+    layers = "layers"
+    memory = "memory"
+    runs = "runs"
+
+
+def check(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Scenario files with reported results of their own."),
+    ] = None,
+    group: Annotated[
+        list[Group] | None, typer.Option(help="Only this group of published results; may be repeated.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Profile to predict with instead of each GPU's best.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
+) -> None:
+    """Compare predictions with published results and your own.
+
+    Exits with 1 when a stated bar is missed.
+    """
+    from hyscale_model.checks import check as run_checks
+    from hyscale_model.report import dumps, failed_bars, make_console, render_check
+
+    groups = tuple(str(name) for name in group or ())
+    data = run_checks(groups, tuple(files or ()), profile=profile, draws=64, seed=0)
+    text = dumps(data)
+    if as_json:
+        typer.echo(text)
+    else:
+        render_check(data, make_console())
+    failed = failed_bars(data)
+    if failed:
+        say(f"{len(failed)} bars missed" if len(failed) > 1 else "1 bar missed")
+        raise typer.Exit(Outcome.REQUIREMENT_FAILED)
