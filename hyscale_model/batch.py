@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.rates.draws import Draws
+from hyscale_model.scenario.fields import ALL_SYSTEMS
+from hyscale_model.scenario.fields import assign as assign_one
 from hyscale_model.scenario.schema import Assumption, Scenario, System
 
 # Fields that formulas take as arrays. Everything else changes the structure of a layer or of the pipeline.
@@ -30,6 +32,7 @@ ARRAY_FIELDS = frozenset(
         "layout.ep",
         "layout.cp_order",
         "layout.index_balance",
+        "systems.*.dispatcher",
         "cluster.nodes",
         "cluster.nic_gbit_per_gpu",
         "cluster.nic_efficiency",
@@ -47,26 +50,24 @@ Values = Mapping[str, np.ndarray]
 
 
 def value_at(scenario: Scenario, path: str) -> Any:
-    """The value at a dotted path; ``systems.<name>.<switch>`` names a system."""
-    node: Any = scenario
-    for part in path.split("."):
-        node = next(s for s in node if s.name == part) if isinstance(node, tuple) else getattr(node, part)
+    """The value at a dotted path; ``systems.<name>.<switch>`` names a system, ``*`` the first of all of them."""
+    section, *parts = path.split(".")
+    node: Any = getattr(scenario, section)
+    if section == "systems":
+        rest = path.removeprefix("systems.")
+        name = next(n for n in (*(s.name for s in node), ALL_SYSTEMS) if rest.startswith(f"{n}."))
+        node = next(system for system in node if name in (system.name, ALL_SYSTEMS))
+        parts = rest.removeprefix(f"{name}.").split(".")
+    for part in parts:
+        node = node[part] if isinstance(node, Mapping) else getattr(node, part)
     return node
 
 
 def assign(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
     """A copy of the scenario with some fields replaced, by scalars or arrays; nothing is validated."""
     for path, value in values.items():
-        scenario = _assign(scenario, path.split("."), value)
+        scenario = assign_one(scenario, path, value)
     return scenario
-
-
-def _assign(node: Any, parts: list[str], value: Any) -> Any:
-    if not parts:
-        return value
-    if isinstance(node, tuple):
-        return tuple(_assign(item, parts[1:], value) if item.name == parts[0] else item for item in node)
-    return replace(node, **{parts[0]: _assign(getattr(node, parts[0]), parts[1:], value)})
 
 
 def case_of(scenario: Scenario, system: System) -> Scenario:

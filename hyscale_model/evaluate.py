@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.batch import assign, case_of, split_structure
-from hyscale_model.rates.load import gpu_named
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.stages import StageMemory, stage_memory, stages_of
 from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.load import gpu_named
 from hyscale_model.rates.profile import Profile
 from hyscale_model.rates.roofline import Rates
 from hyscale_model.scenario.schema import Scenario, System
@@ -118,7 +118,9 @@ def _merge(parts: list[tuple[Draws, Evaluation]], draws: Draws) -> Evaluation:
         seconds=gather([step.seconds for step in steps]),
         terms=gather([step.terms for step in steps]),
         stage=gather([step.stage for step in steps]),
-        hidden={name: gather([step.hidden.get(name, np.zeros_like(step.seconds)) for step in steps]) for name in hidden},
+        hidden={
+            name: gather([step.hidden.get(name, np.zeros_like(step.seconds)) for step in steps]) for name in hidden
+        },
     )
     # Stages differ in number where pipeline depth is drawn: memory is then compared by its peak alone.
     peaks = [result.memory.bytes for _, result in parts]

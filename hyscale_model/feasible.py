@@ -49,7 +49,11 @@ def nearest_feasible(
     results = evaluate(scenario, [system for _, system in chosen.values()], values, draws, profile) if chosen else []
     for (name, (changes, _)), result in zip(chosen.items(), results, strict=True):
         ratio = result.step.seconds / named[target].step.seconds
-        found[name] = {"changes": changes, "system": summarize(result), "speedup": {f"{target}/{name}": interval(ratio)}}
+        found[name] = {
+            "changes": changes,
+            "system": summarize(result),
+            "speedup": {f"{target}/{name}": interval(ratio)},
+        }
     return found
 
 

@@ -17,7 +17,7 @@ from hyscale_model.rates.load import load_profile
 from hyscale_model.rates.profile import Profile
 from hyscale_model.reported import compare
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import System
 from hyscale_model.summary import interval, summarize
 
 SCHEMA_VERSION = 1
@@ -57,7 +57,9 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         "systems": systems,
         "speedup": speedups(named),
         "speedup_by_term": speedups_by_term(named),
-        "ablation": _ablation(steps, [*results[len(scenario.systems) :], results[len(scenario.systems) - 1]][: len(steps)], base),
+        "ablation": _ablation(
+            steps, [*results[len(scenario.systems) :], results[len(scenario.systems) - 1]][: len(steps)], base
+        ),
         "assumptions": [as_json(item) for item in scenario.assumptions],
     }
     data["nearest_feasible"] = nearest_feasible(scenario, named, systems, values, sampled, profile)
@@ -68,8 +70,12 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
 
 def ablation_steps(base: System, target: System) -> list[tuple[str, System]]:
     """The way from one system to another, a switch at a time: (change, system with all changes so far)."""
-    differing = [f.name for f in fields(System) if f.name != "name" and getattr(base, f.name) != getattr(target, f.name)]
-    order = [name for name in ABLATION_ORDER if name in differing] + [name for name in differing if name not in ABLATION_ORDER]
+    differing = [
+        f.name for f in fields(System) if f.name != "name" and getattr(base, f.name) != getattr(target, f.name)
+    ]
+    order = [name for name in ABLATION_ORDER if name in differing] + [
+        name for name in differing if name not in ABLATION_ORDER
+    ]
     steps, system = [], base
     for name in order:
         system = replace(system, **{name: getattr(target, name)})
@@ -95,12 +101,16 @@ def speedups_by_term(named: Mapping[str, Evaluation]) -> dict[str, dict[str, dic
         for later in names[index + 1 :]:
             pairs = {term: (named[earlier].step.term(term), named[later].step.term(term)) for term in TERMS}
             found[f"{later}/{earlier}"] = {
-                term: interval(before / after) for term, (before, after) in pairs.items() if before.all() and after.all()
+                term: interval(before / after)
+                for term, (before, after) in pairs.items()
+                if before.all() and after.all()
             }
     return found
 
 
-def _ablation(steps: Sequence[tuple[str, System]], results: Sequence[Evaluation], base: Evaluation) -> list[dict[str, Any]]:
+def _ablation(
+    steps: Sequence[tuple[str, System]], results: Sequence[Evaluation], base: Evaluation
+) -> list[dict[str, Any]]:
     rows = []
     before = base
     for (change, _), result in zip(steps, results, strict=True):

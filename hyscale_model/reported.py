@@ -12,7 +12,9 @@ from hyscale_model.scenario.schema import Reported
 from hyscale_model.summary import interval
 
 
-def compare(reported: Sequence[Reported], data: Mapping[str, Any], named: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
+def compare(
+    reported: Sequence[Reported], data: Mapping[str, Any], named: Mapping[str, Evaluation]
+) -> list[dict[str, Any]]:
     """Rows of ``{id, metric, relation, reported, predicted, error, inside, source}``."""
     rows = []
     for index, item in enumerate(reported):
@@ -56,9 +58,8 @@ def predicted_metric(
 ) -> dict[str, float]:
     """The interval of a metric, a path in the JSON of a prediction; terms and memory kinds not present are 0."""
     parts = metric.split(".")
-    if len(parts) == 4 and parts[0] == "systems" and parts[2] == "time_s" and parts[1] in named:
-        if parts[3] in TERMS:
-            return interval(named[parts[1]].step.term(parts[3]))
+    if len(parts) == 4 and (parts[0], parts[2]) == ("systems", "time_s") and parts[1] in named and parts[3] in TERMS:
+        return interval(named[parts[1]].step.term(parts[3]))
     node: Any = data
     for part in parts:
         if not isinstance(node, Mapping) or part not in node:
@@ -69,4 +70,6 @@ def predicted_metric(
         return {key: float(node[key]) for key in ("nominal", "p10", "p50", "p90")}
     if isinstance(node, (int, float)) and not isinstance(node, bool):
         return dict.fromkeys(("nominal", "p10", "p50", "p90"), float(node))
-    raise InputError(f"metric {metric} is not a number", field=field, expected="a path that ends at a number or an interval")
+    raise InputError(
+        f"metric {metric} is not a number", field=field, expected="a path that ends at a number or an interval"
+    )

@@ -65,7 +65,9 @@ def summarize(result: Evaluation) -> dict[str, Any]:
     price = case.cluster.usd_per_gpu_hour
     nominal_tokens = _nominal(tokens)
     return {
-        "switches": {name: value for name, value in asdict(case.systems[0]).items() if name not in ("name", "layout", "training")},
+        "switches": {
+            name: value for name, value in asdict(case.systems[0]).items() if name not in ("name", "layout", "training")
+        },
         "step_time_s": {"nominal": nominal[0], "p10": low[0], "p50": middle[0], "p90": high[0]},
         "time_s": time_s,
         "terms": terms,
@@ -78,7 +80,9 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "selection_share_of_busy": selection / busy if busy else 0.0,
         "selection_recompute_share_of_step": _share(step, ("selection_recompute",)),
         "tokens_per_s_per_gpu": interval(np.broadcast_to(tokens / world / step.seconds, step.seconds.shape)),
-        "model_flops_utilization": _nominal(flops) * nominal_tokens / (nominal[0] * _nominal(world) * case.cluster.gpu.bf16_flops),
+        "model_flops_utilization": _nominal(flops)
+        * nominal_tokens
+        / (nominal[0] * _nominal(world) * case.cluster.gpu.bf16_flops),
         "micro_batches": int(_nominal(sizes.micro_batches)),
         "data_parallel": int(_nominal(sizes.dp)),
         "hytopk": _hytopk(result),
@@ -106,7 +110,12 @@ def _hytopk(result: Evaluation) -> dict[str, float] | None:
     if result.case.systems[0].selection != "hytopk":
         return None
     sizes = HyTopKSizes.of(_nominal(result.sizes.keys), result.case.model.index_topk)
-    return {"samples": sizes.samples, "stride": sizes.stride, "rank": sizes.rank, "expected_candidates": sizes.candidates}
+    return {
+        "samples": sizes.samples,
+        "stride": sizes.stride,
+        "rank": sizes.rank,
+        "expected_candidates": sizes.candidates,
+    }
 
 
 def _memory(result: Evaluation) -> dict[str, Any]:

@@ -18,7 +18,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20",)}
 
 
 def check(
-    groups: Sequence[str] = (), files: Sequence[str] = (), *, profile: str | None = None, draws: int = 256, seed: int = 0
+    groups: Sequence[str] = (),
+    files: Sequence[str] = (),
+    *,
+    profile: str | None = None,
+    draws: int = 256,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Predict what others report and compare.
 
@@ -51,7 +56,9 @@ def check(
     for file in files:
         resolved = read_scenario(file, overrides=overrides)
         if not resolved.scenario.reported:
-            raise InputError("nothing to check", file=file, field="reported", expected="a list of {metric, value, source}")
+            raise InputError(
+                "nothing to check", file=file, field="reported", expected="a list of {metric, value, source}"
+            )
         rows += _rows(resolved, "user", "user", file, draws, seed)
     for group in dict.fromkeys(row["group"] for row in rows):
         result["summary"][group] = summary([row for row in rows if row["group"] == group])

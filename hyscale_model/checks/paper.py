@@ -58,4 +58,9 @@ def grid(scenario: Scenario) -> dict[str, Any]:
     together = np.logical_and.reduce([close["P1"], close["P4"]])
     shares["P1 and P4"] = float(together.mean())
     shares["P1, P4 and P5"] = float((together & close["P5"]).mean())
-    return {"axes": {key: list(axis) for key, axis in AXES.items()}, "rows": rows, "reported": wanted, "share_within_10_percent": shares}
+    return {
+        "axes": {key: list(axis) for key, axis in AXES.items()},
+        "rows": rows,
+        "reported": wanted,
+        "share_within_10_percent": shares,
+    }

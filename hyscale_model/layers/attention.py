@@ -16,19 +16,27 @@ from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
 
-def gemm(name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False) -> Task:
+def gemm(
+    name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
+) -> Task:
     """A projection of ``tokens`` rows; its backward is two products (input and weight gradient) of the same size."""
     products = 2 if backward else 1
     moved = BF16_BYTES * (tokens * (inputs + outputs) + inputs * outputs)
     work = Operation(
-        family="gemm", flops=products * 2 * tokens * inputs * outputs, hbm_bytes=products * moved, fp8=fp8, launches=products
+        family="gemm",
+        flops=products * 2 * tokens * inputs * outputs,
+        hbm_bytes=products * moved,
+        fp8=fp8,
+        launches=products,
     )
     return Task(name=name, term=term, work=work)
 
 
 def elementwise(name: str, values: Number, term: str = "other_compute", launches: int = 1) -> Task:
     """A pass that reads and writes ``values`` BF16 values in all."""
-    return Task(name=name, term=term, work=Operation(family="elementwise", hbm_bytes=BF16_BYTES * values, launches=launches))
+    return Task(
+        name=name, term=term, work=Operation(family="elementwise", hbm_bytes=BF16_BYTES * values, launches=launches)
+    )
 
 
 def attention_block(case: Scenario, sizes: Sizes, factor: Factor) -> Block:
@@ -63,7 +71,12 @@ def _projections(case: Scenario, sizes: Sizes, fp8: Number) -> tuple[tuple[Task,
         gemm("projection.kv_down", "projections", tokens, hidden, latent, fp8),
         elementwise("projection.norms", 2 * tokens * (model.q_lora_rank + latent), launches=3),
         gemm(
-            "projection.q_up", "projections", tokens, model.q_lora_rank, heads * (model.qk_nope_head_dim + model.qk_rope_head_dim), fp8
+            "projection.q_up",
+            "projections",
+            tokens,
+            model.q_lora_rank,
+            heads * (model.qk_nope_head_dim + model.qk_rope_head_dim),
+            fp8,
         ),
         _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8),
         elementwise("projection.rope", 2 * tokens * heads * model.qk_rope_head_dim),
@@ -85,7 +98,9 @@ def _absorb(name: str, case: Scenario, sizes: Sizes, width: Number, fp8: Number,
     flops = products * 2 * sizes.tokens * heads * model.kv_lora_rank * width
     moved = products * BF16_BYTES * sizes.tokens * heads * (model.kv_lora_rank + width)
     return Task(
-        name=name, term="projections", work=Operation(family="gemm", flops=flops, hbm_bytes=moved, fp8=fp8, launches=products)
+        name=name,
+        term="projections",
+        work=Operation(family="gemm", flops=flops, hbm_bytes=moved, fp8=fp8, launches=products),
     )
 
 

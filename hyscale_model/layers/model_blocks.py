@@ -14,7 +14,9 @@ from hyscale_model.scenario.schema import Model, Scenario
 BLOCKS = ("attention", "dense_ffn", "moe", "embedding", "head")
 
 
-def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, known: tuple[Block, ...] | None = None) -> tuple[Block, ...]:
+def model_blocks(
+    case: Scenario, sizes: Sizes, factor: Factor, known: tuple[Block, ...] | None = None
+) -> tuple[Block, ...]:
     """One block of each kind, in the order of ``BLOCKS``.
 
     ``known``: blocks of a system that differs in its attention block at most; the others are taken from it.

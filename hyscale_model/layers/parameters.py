@@ -60,7 +60,9 @@ class Parameters:
         shared = model.num_hidden_layers * (attention + indexer + norms) + model.first_k_dense_replace * dense_ffn
         outside = embedding + head
         total = shared + moe_layers * (router + (model.n_routed_experts + model.n_shared_experts) * expert) + outside
-        active = shared + moe_layers * (router + (model.num_experts_per_tok + model.n_shared_experts) * expert) + outside
+        active = (
+            shared + moe_layers * (router + (model.num_experts_per_tok + model.n_shared_experts) * expert) + outside
+        )
         return cls(
             attention=attention,
             indexer=indexer,
@@ -101,7 +103,11 @@ class TokenFlops:
         return cls(
             weights=2 * weights,
             scores=2 * layers * model.index_n_heads * model.index_head_dim * position,
-            sparse_attention=2 * layers * model.num_attention_heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim) * attended,
+            sparse_attention=2
+            * layers
+            * model.num_attention_heads
+            * (2 * model.kv_lora_rank + model.qk_rope_head_dim)
+            * attended,
         )
 
 

@@ -106,7 +106,11 @@ def _hytopk(case: Scenario, sizes: Sizes, factor: Factor) -> dict[str, Operation
             family="candidate_select", sm_work=FP32_BYTES * queries * samples, hbm_bytes=FP32_BYTES * queries * samples
         ),
         "selection.filter": _scores(
-            case, queries, sizes.scored, factor("filter_epilogue"), written=bits + CANDIDATE_BYTES * queries * candidates
+            case,
+            queries,
+            sizes.scored,
+            factor("filter_epilogue"),
+            written=bits + CANDIDATE_BYTES * queries * candidates,
         ),
         "selection.check": Operation(family="elementwise", hbm_bytes=INT32_BYTES * queries),
         "selection.recover": _scores(case, minimum(RECOVERY_ROWS, queries), sizes.keys, 1.0, launches=4),
@@ -146,11 +150,13 @@ def recomputed_selection(case: Scenario, sizes: Sizes, forward: tuple[Task, ...]
     waits = tuple(task for task in forward if task.term == "waiting")
     by_name = {task.name: task.work for task in forward if isinstance(task.work, Operation)}
     if policy == "keep_scores":
-        again = {name: by_name[name] for name in ("selection.topk", "selection.indices") if name in by_name}
+        again = {name: work for name, work in by_name.items() if name in ("selection.topk", "selection.indices")}
         return as_tasks(again, "selection")
     if policy == "keep_indices":
         rescored = {
-            name: work for name, work in by_name.items() if name in ("selection.score", "selection.clean_up", "selection.filter")
+            name: work
+            for name, work in by_name.items()
+            if name in ("selection.score", "selection.clean_up", "selection.filter")
         }
         return as_tasks(rescored, "selection") + waits
     if policy == "replay":

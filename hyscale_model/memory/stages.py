@@ -83,13 +83,16 @@ def stages_of(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> Stages:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
         flying = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
         layers[:, group.columns] = (group.rank_counts[:, 0] * flying)[:, None]
-    counts = counts.reshape(pp, len(BLOCKS), *shape)
-    shared, experts = (np.einsum("rbpd,bpd->rpd", counts, np.broadcast_to(part, (len(BLOCKS), *shape))) for part in block_parameters(case))
+    by_point = counts.reshape(pp, len(BLOCKS), *shape)
+    held = [
+        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(BLOCKS), *shape)))
+        for part in block_parameters(case)
+    ]
     return Stages(
-        held=(shared, experts),
+        held=(held[0], held[1]),
         layers_in_flight=layers.reshape(pp, *shape),
-        moe=counts[:, BLOCKS.index("moe")] > 0,
-        last=counts[:, BLOCKS.index("head")] > 0,
+        moe=by_point[:, BLOCKS.index("moe")] > 0,
+        last=by_point[:, BLOCKS.index("head")] > 0,
     )
 
 

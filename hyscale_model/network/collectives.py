@@ -51,6 +51,8 @@ def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Nu
         bandwidth = where(crosses, minimum(nvlink, adapter * local), nvlink)
         per_byte = (size - 1) / size / bandwidth
         # Ring steps: a hop inside a node costs NVLink latency, one between nodes adapter latency.
-        latency = (size - ranks.nodes) * cluster.nvlink_latency_s + where(crosses, ranks.nodes, 0.0) * cluster.nic_latency_s
+        latency = (size - ranks.nodes) * cluster.nvlink_latency_s + where(
+            crosses, ranks.nodes, 0.0
+        ) * cluster.nic_latency_s
     several = size > 1
     return where(several, per_byte, 0.0), where(several, latency, 0.0)

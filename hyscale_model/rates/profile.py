@@ -39,9 +39,13 @@ class Rate:
             value, low, high = (float(entry[key]) for key in ("value", "low", "high"))
             origin = Origin(str(entry["origin"]), str(entry["source"]))
         except KeyError as missing:
-            raise InputError(f"rate lacks {missing}", field=where, expected="value, low, high, origin, source") from None
+            raise InputError(
+                f"rate lacks {missing}", field=where, expected="value, low, high, origin, source"
+            ) from None
         if not 0 < low <= value <= high:
-            raise InputError(f"range {low:g} to {high:g} does not hold {value:g}", field=where, expected="0 < low <= value <= high")
+            raise InputError(
+                f"range {low:g} to {high:g} does not hold {value:g}", field=where, expected="0 < low <= value <= high"
+            )
         return cls(value, low, high, origin)
 
     def sample(self, uniform: np.ndarray) -> np.ndarray:
@@ -102,11 +106,11 @@ class Profile:
         """Build a profile from its file's contents; InputError names what is wrong."""
         if data.get("schema_version") != SCHEMA_VERSION:
             raise InputError(
-                f"profile has schema version {data.get('schema_version')}", field="schema_version", expected=str(SCHEMA_VERSION)
+                f"profile has schema version {data.get('schema_version')}",
+                field="schema_version",
+                expected=str(SCHEMA_VERSION),
             )
-        families = {
-            name: _family(name, entry or {}) for name, entry in _mapping(data, "families").items()
-        }
+        families = {name: _family(name, entry or {}) for name, entry in _mapping(data, "families").items()}
         factors = {name: Rate.parse(entry, f"factors.{name}") for name, entry in _mapping(data, "factors").items()}
         hbm = Rate.parse(data["hbm"][0], "hbm")
         return cls(str(data["name"]), str(data["architecture"]), hbm, families, factors)

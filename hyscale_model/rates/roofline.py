@@ -99,7 +99,7 @@ class Rates:
             return np.zeros((1, 1))
         anchor = self._gpu_named(family.sm.gpu)
         whole = 1.0 / self._sample(f"{family.name}.sm", family.sm.rate)
-        tensor = self._inverse_tensor(family, anchor, "bf16") if family.sm.unit == "flop" else 0.0
+        tensor = self._inverse_tensor(family, anchor, "bf16") if family.sm.unit == "flop" else np.zeros((1, 1))
         rest = np.maximum(whole**EXPONENT - np.power(tensor, EXPONENT), 0.0) ** (1.0 / EXPONENT)
         scale = (anchor.sms * anchor.boost_hz) / (self.gpu.sms * self.gpu.boost_hz)
         if anchor.name != self.gpu.name:
@@ -123,7 +123,8 @@ class Rates:
         at_peak = np.array(self.hbm_bytes_per_s[0, 0] / self.gpu.hbm_bytes_per_s)
         floor = np.maximum(flops[:, 0, 0] / peak, hbm[:, 0, 0] * at_peak)
         origins = tuple(
-            self._origin(operation, RESOURCES[resource]) for operation, resource in zip(operations, binding, strict=True)
+            self._origin(operation, RESOURCES[resource])
+            for operation, resource in zip(operations, binding, strict=True)
         )
         return OperationTimes(seconds, floor, binding, origins)
 
@@ -171,4 +172,3 @@ def _stack(values: Sequence[Number]) -> np.ndarray:
     for index, value in enumerate(values):
         result[index] = value
     return result
-

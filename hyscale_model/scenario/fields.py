@@ -22,6 +22,10 @@ VARIABLE_SECTIONS = ("model", "cluster", "layout", "workload", "training", "syst
 OVERRIDES: Mapping[tuple[type, str], type] = {(System, "layout"): Layout, (System, "training"): Training}
 
 
+# Stands for the name of every system in a path.
+ALL_SYSTEMS = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class FieldType:
     """One field of one class of the schema."""
@@ -90,6 +94,8 @@ def groups(annotation: Any) -> tuple[type, ...]:
 def field_type(path: str, systems: Collection[str]) -> FieldType:
     """The field at a dotted path that may be drawn or swept, such as ``layout.pp`` or ``systems.mine.table_rows``.
 
+    ``systems.*.table_rows`` is that field of every system.
+
     Raises:
         InputError: there is no such field; the nearest one is named. Only problem, field and expected are set.
     """
@@ -100,7 +106,8 @@ def field_type(path: str, systems: Collection[str]) -> FieldType:
     if section == "systems":
         # The name of a system may itself hold dots.
         remainder = path.removeprefix("systems").removeprefix(".")
-        matching = [known for known in systems if remainder == known or remainder.startswith(known + ".")]
+        offered = [ALL_SYSTEMS, *systems]
+        matching = [known for known in offered if remainder == known or remainder.startswith(known + ".")]
         name = max(matching, key=len, default=None)
         if name is None:
             raise _unknown(path, "systems.", rest[0] if rest else "", systems)
@@ -216,10 +223,14 @@ def assign(scenario: Scenario, path: str, value: Any) -> Scenario:
     """The scenario with one field, named by its dotted path, set to ``value``."""
     if path.startswith("systems."):
         remainder = path.removeprefix("systems.")
+        named = {
+            system.name: remainder.removeprefix(f"{name}.")
+            for system in scenario.systems
+            for name in (system.name, ALL_SYSTEMS)
+            if remainder.startswith(f"{name}.")
+        }
         systems = tuple(
-            _assign(system, remainder.removeprefix(system.name + ".").split("."), value)
-            if remainder.startswith(system.name + ".")
-            else system
+            _assign(system, named[system.name].split("."), value) if system.name in named else system
             for system in scenario.systems
         )
         return replace(scenario, systems=systems)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
-from hyscale_model.scenario.fields import field_names, groups, hints, nearest, suggest
+from hyscale_model.scenario.fields import ALL_SYSTEMS, field_names, groups, hints, nearest, suggest
 from hyscale_model.scenario.load import parse_value
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.references import BASES, merge, system_name
@@ -100,7 +100,7 @@ def _apply_to_system(root: Node, path: str, rest: str, value: Node) -> Node:
     listed = root.child("systems")
     items: list[Node] = listed.value if listed is not None and listed.is_list else []
     names = [name for name in map(system_name, items) if name is not None]
-    name = max((name for name in names if rest.startswith(name + ".")), key=len, default=None)
+    name = max((name for name in [ALL_SYSTEMS, *names] if rest.startswith(name + ".")), key=len, default=None)
     if listed is None or name is None:
         word = rest.partition(".")[0]
         close = nearest(word, names)
@@ -112,7 +112,10 @@ def _apply_to_system(root: Node, path: str, rest: str, value: Node) -> Node:
             f"systems.{close}" if close else f"one of {', '.join(names)}",
         )
     change = _nested(rest.removeprefix(name + ".").split("."), value)
-    changed = [_change_system(item, name, change) if system_name(item) == name else item for item in items]
+    changed = [
+        _change_system(item, own, change) if (own := system_name(item)) and name in (own, ALL_SYSTEMS) else item
+        for item in items
+    ]
     return root.with_child("systems", listed.with_value(changed))
 
 

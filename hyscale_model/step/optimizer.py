@@ -53,7 +53,9 @@ def optimizer_operation(case: Scenario, sizes: Sizes, shared: Number, experts: N
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
     shards = optimizer_shards(case, sizes)
     held = shared / shards[0] + experts / shards[1]
-    return Operation(family="optimizer", hbm_bytes=held * (2 * ADAM_STATES * FP32_BYTES + gradient + BF16_BYTES), launches=20)
+    return Operation(
+        family="optimizer", hbm_bytes=held * (2 * ADAM_STATES * FP32_BYTES + gradient + BF16_BYTES), launches=20
+    )
 
 
 def gradient_transfers(case: Scenario, shared: Number) -> tuple[Transfer, Transfer]:

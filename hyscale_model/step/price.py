@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from hyscale_model.arrays import Number
 from hyscale_model.layers.model_blocks import model_blocks
@@ -48,7 +50,9 @@ def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[
     """
     built: list[tuple[Block, ...]] = []
     for case, size in zip(cases, sizes, strict=True):
-        known = next((done for done, other in zip(built, cases, strict=False) if _same_but_attention(case, other)), None)
+        known = next(
+            (done for done, other in zip(built, cases, strict=False) if _same_but_attention(case, other)), None
+        )
         built.append(model_blocks(case, size, rates.factor, known))
     number: dict[Operation, int] = {}
     for blocks in built:
@@ -84,16 +88,22 @@ def _same_but_attention(case: Scenario, other: Scenario) -> bool:
     return (
         case.layout is other.layout
         and case.training is other.training
-        and case.systems[0].dispatcher == other.systems[0].dispatcher
+        and _same(case.systems[0].dispatcher, other.systems[0].dispatcher)
     )
 
 
-def _walk_phases(block: Block, recompute: bool, seconds: object, contention: Number) -> dict[Phase, BlockTime]:
+def _same(value: Number, other: Number) -> bool:
+    return value is other if isinstance(value, np.ndarray) else bool(value == other)
+
+
+def _walk_phases(
+    block: Block, recompute: bool, seconds: Callable[[Task], Number], contention: Number
+) -> dict[Phase, BlockTime]:
     done: dict[int, BlockTime] = {}
     result: dict[Phase, BlockTime] = {}
     for phase, tasks in running_phases(block, recompute):
         # Recomputation of a block without selection is its forward pass over again.
         same = phase == "recompute" and block.name != "attention" and id(tasks) in done
-        result[phase] = done[id(tasks)] if same else walk(tasks, phase, seconds, contention)  # type: ignore[arg-type]
+        result[phase] = done[id(tasks)] if same else walk(tasks, phase, seconds, contention)
         done[id(tasks)] = result[phase]
     return result

@@ -63,7 +63,7 @@ def schedule(pp: int, vpp: int, micro_batches: int) -> Schedule:
     if vpp > 1 and micro_batches % pp:
         raise ValueError(f"{micro_batches} micro-batches are no multiple of {pp} pipeline stages")
     orders = [rank_order(rank, pp, vpp, micro_batches) for rank in range(pp)]
-    number = {}
+    number: dict[tuple[str, int, int], int] = {}
     for rank, order in enumerate(orders):
         for kind, chunk, micro_batch in order:
             number[kind, chunk * pp + rank, micro_batch] = len(number) + 1
@@ -94,7 +94,7 @@ def schedule(pp: int, vpp: int, micro_batches: int) -> Schedule:
         if remaining == before:
             raise ValueError(f"schedule of {pp} x {vpp} stages with {micro_batches} micro-batches cannot proceed")
     packed = tuple(tuple(np.array(level).T) for level in levels)
-    return Schedule(len(number), packed)  # type: ignore[arg-type]
+    return Schedule(len(number), packed)
 
 
 def _dependency(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, int, int] | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyscale_model.arrays import Number
 from hyscale_model.layers.model_blocks import BLOCKS
 from hyscale_model.layers.operation import Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
@@ -73,28 +72,27 @@ def step_times(
     networks = [Network(case, size) for case, size in zip(cases, sizes, strict=True)]
     priced = price(cases, sizes, networks, rates)
     count, columns = len(cases), shape[0] * shape[1]
-    forward = np.empty((len(BLOCKS), count, *shape))
-    backward = np.empty_like(forward)
-    block_terms = np.zeros((len(BLOCKS), len(NAMES), count, *shape))
+    # One flat axis over (case, point, draw); ``by_case`` views of the same memory are filled case by case.
+    by_case = (count, *shape)
+    forward, backward = np.empty((2, len(BLOCKS), count * columns))
+    block_terms = np.zeros((len(BLOCKS), len(NAMES), count * columns))
     block_hidden: dict[str, np.ndarray] = {}
-    sends = np.empty((count, *shape))
+    sends = np.empty(count * columns)
+    forward_by_case, backward_by_case = (part.reshape(len(BLOCKS), *by_case) for part in (forward, backward))
+    terms_by_case = block_terms.reshape(len(BLOCKS), len(NAMES), *by_case)
     for index, (case, size, network, blocks) in enumerate(zip(cases, sizes, networks, priced.cases, strict=True)):
-        sends[index] = network.seconds(_send(case, size))
+        sends.reshape(by_case)[index] = network.seconds(_send(case, size))
         for block, phases in enumerate(blocks.times):
-            forward[block, index] = phases["forward"].total
-            backward[block, index] = sum(time.total for phase, time in phases.items() if phase != "forward")
+            forward_by_case[block, index] = phases["forward"].total
+            backward_by_case[block, index] = sum(time.total for phase, time in phases.items() if phase != "forward")
             for time in phases.values():
                 for term, value in time.terms.items():
-                    block_terms[block, ROW[term], index] += value
+                    terms_by_case[block, ROW[term], index] += value
                 for group_name, value in time.hidden.items():
                     kept = block_hidden.setdefault(group_name, np.zeros_like(forward))
-                    kept[block, index] += value
+                    kept.reshape(len(BLOCKS), *by_case)[block, index] += value
 
-    flat = (len(BLOCKS), count * columns)
-    forward, backward = forward.reshape(flat), backward.reshape(flat)
-    block_terms = block_terms.reshape(len(BLOCKS), len(NAMES), -1)
-    flat_sends = sends.reshape(-1)
-    once = {}
+    once: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
@@ -102,7 +100,7 @@ def step_times(
     runs = np.zeros((len(BLOCKS), count * columns))
     for group in structures(cases, sizes, shape):
         at = group.columns
-        makespan, stage = _pipeline(group, forward[:, at], backward[:, at], flat_sends[at])
+        makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
         key = group.rank_counts.tobytes()
         if key not in once:
             once[key] = _once(cases, sizes, networks, rates, group.rank_counts, shape)
@@ -111,9 +109,9 @@ def step_times(
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
         part = np.einsum("bn,btn->tn", runs[:, at], block_terms[:, :, at])
         for name, per_block in block_hidden.items():
-            hidden[name][at] = np.einsum("bn,bn->n", runs[:, at], per_block.reshape(flat)[:, at])
+            hidden[name][at] = np.einsum("bn,bn->n", runs[:, at], per_block[:, at])
         pick = (stage, np.arange(stage.size))
-        part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * flat_sends[at]
+        part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
         part[ROW["pp_bubble"]] = makespan - part.sum(axis=0)
         part[ROW["optimizer"]] = optimizer[pick]
         part[ROW["dp_communication_exposed"]] = exchange[pick]
@@ -122,17 +120,13 @@ def step_times(
         seconds[at] = makespan + last
         stage_of[at] = stage
 
-    by_case = (count, *shape)
-    seconds, stage_of = seconds.reshape(by_case), stage_of.reshape(by_case)
-    terms = terms.reshape(len(NAMES), *by_case)
-    runs = runs.reshape(len(BLOCKS), *by_case)
     results = [
         StepTime(
-            seconds[index],
-            terms[:, index],
-            {name: values.reshape(by_case)[index] for name, values in hidden.items()},
-            stage_of[index],
-            runs[:, index, 0, 0],
+            seconds=seconds.reshape(by_case)[index],
+            terms=terms.reshape(len(NAMES), *by_case)[:, index],
+            hidden={name: values.reshape(by_case)[index] for name, values in hidden.items()},
+            stage=stage_of.reshape(by_case)[index],
+            runs=runs.reshape(len(BLOCKS), *by_case)[:, index, 0, 0],
         )
         for index in range(count)
     ]
@@ -175,7 +169,9 @@ def _once(
     optimizer = np.empty((len(counts), len(cases), *shape))
     exchange = np.empty_like(optimizer)
     for index, (case, size, network) in enumerate(zip(cases, sizes, networks, strict=True)):
-        twin = next((i for i in range(index) if cases[i].layout is case.layout and cases[i].training is case.training), None)
+        twin = next(
+            (i for i in range(index) if cases[i].layout is case.layout and cases[i].training is case.training), None
+        )
         if twin is not None:
             optimizer[:, index], exchange[:, index] = optimizer[:, twin], exchange[:, twin]
             continue
@@ -214,5 +210,3 @@ def explain(priced: Priced, index: int, step: StepTime, recompute: bool) -> Expl
                 floors[term] = floors.get(term, 0.0) + runs * lowest
     bound_by = {term: max(part, key=part.__getitem__) for term, part in shares.items()}
     return Explanation(floors, bound_by, {term: weakest(list(found)) for term, found in sources.items()})
-
-

@@ -39,7 +39,9 @@ def milliseconds(run: Callable[[], object], samples: int = 20, warm_up: int = 3)
     return times
 
 
-def row(name: str, dtype: str, shape: Mapping[str, Any], times: Sequence[float], traffic_bytes: float) -> dict[str, Any]:
+def row(
+    name: str, dtype: str, shape: Mapping[str, Any], times: Sequence[float], traffic_bytes: float
+) -> dict[str, Any]:
     """One result: median and spread in milliseconds, rate from ``traffic_bytes``."""
     ordered = sorted(times)
 

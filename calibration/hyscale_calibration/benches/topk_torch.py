@@ -61,27 +61,22 @@ def masked(table: torch.Tensor, visible: float) -> torch.Tensor:
 def measure() -> list[dict[str, Any]]:
     """All rows of the benchmark."""
     results = []
-
-    def topk(data: torch.Tensor) -> object:
-        return torch.topk(data, TOPK, dim=-1, sorted=False)
-
     for family in ("normal", "indexer"):
         table = scores(family)
         for visible in VISIBLE:
-            data = masked(table, visible)
-            check(data)
-            shape = {"n": ROWS, "L": KEYS, "k": TOPK, "visible": visible, "family": family, "sms": 132}
-            results.append(row("topk_torch", "fp32", shape, milliseconds(lambda data=data: topk(data)), 4.0 * ROWS * KEYS))
-            del data
+            results.append(_time(masked(table, visible), family, visible, SM_COUNTS[0]))
     for sms in SM_COUNTS[1:]:
         for visible in (1.0, 0.5):
-            data = masked(table, visible)
             with partition(sms):
-                times = milliseconds(lambda data=data: topk(data))
-            shape = {"n": ROWS, "L": KEYS, "k": TOPK, "visible": visible, "family": "indexer", "sms": sms}
-            results.append(row("topk_torch", "fp32", shape, times, 4.0 * ROWS * KEYS))
-            del data
+                results.append(_time(masked(table, visible), "indexer", visible, sms))
     return results
+
+
+def _time(data: torch.Tensor, family: str, visible: float, sms: int) -> dict[str, Any]:
+    check(data)
+    shape = {"n": ROWS, "L": KEYS, "k": TOPK, "visible": visible, "family": family, "sms": sms}
+    times = milliseconds(lambda: torch.topk(data, TOPK, dim=-1, sorted=False))
+    return row("topk_torch", "fp32", shape, times, 4.0 * ROWS * KEYS)
 
 
 def check(data: torch.Tensor) -> None:
@@ -100,9 +95,11 @@ def main() -> None:
     results = measure()
     write(arguments.json, results, kernel_hash=None)
     for result in results:
-        shape = result["shape"]
+        shape, rate = result["shape"], result["tb_per_s"]
         per_row = result["median_ms"] / shape["n"] * 1e3
-        print(f"{shape['family']:8} visible {shape['visible']:6.4f} sms {shape['sms']:4d} {per_row:7.2f} us a row {result['tb_per_s']:.3f} TB/s")
+        print(
+            f"{shape['family']:8} visible {shape['visible']:6.4f} sms {shape['sms']:4d} {per_row:7.2f} us a row {rate:.3f} TB/s"
+        )
 
 
 if __name__ == "__main__":

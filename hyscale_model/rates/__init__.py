@@ -1,0 +1,1 @@
+"""Seconds of operations: profiles of kernel rates, sampled on a GPU."""
