@@ -1,8 +1,8 @@
-"""Evaluate one system over a batch: step time and memory as arrays."""
+"""Evaluate systems over a batch: step time and memory as arrays that end in (points, draws)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,120 +10,148 @@ import numpy as np
 
 from hyscale_model.batch import assign, case_of, split_structure
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.stages import StageMemory, stage_memory, stages_of
+from hyscale_model.memory.stages import StageMemory, Stages, stage_memory, stages_of
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import gpu_named
 from hyscale_model.rates.profile import Profile
 from hyscale_model.rates.roofline import Rates
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import Layout, Scenario, System
+from hyscale_model.step.pipeline import Structure, structures
+from hyscale_model.step.price import Priced
 from hyscale_model.step.step import Explanation, StepTime, explain, step_times
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Results of one system; arrays end in (points, draws). ``case`` and ``sizes`` may hold arrays."""
+    """Step time of one system. ``case`` and ``sizes`` hold arrays where fields vary; their first element is nominal."""
 
     case: Scenario
     sizes: Sizes
     step: StepTime
-    memory: StageMemory
-    explanation: Explanation
+    priced: Priced
+    index: int
+
+    def explain(self) -> Explanation:
+        """Floors, what binds and origins at the nominal point."""
+        return explain(self.priced, self.index, self.step)
 
 
-def peak_memory(
-    scenario: Scenario, systems: Sequence[System], values: Mapping[str, np.ndarray], draws: Draws, profile: Profile
-) -> list[np.ndarray]:
-    """Peak bytes of systems alone, shape (points, draws + 1) each: much cheaper than ``evaluate``."""
-    peaks = [np.empty((1, draws.width)) for _ in systems]
-    for group, columns in split_structure(values, draws):
-        part = assign(replace(scenario, systems=tuple(systems)), group)
-        rates = Rates(profile, part.cluster.gpu, columns, gpu_named)
-        at = slice(None) if columns.columns is None else list(columns.columns)
-        for peak, system in zip(peaks, part.systems, strict=True):
-            case = case_of(part, system)
-            peak[:, at] = memory_of(case, Sizes.of(case), rates, (points_of(part), columns.width)).peak()
-    return peaks
-
-
-def evaluate(
-    scenario: Scenario, systems: Sequence[System], values: Mapping[str, np.ndarray], draws: Draws, profile: Profile
-) -> list[Evaluation]:
-    """Evaluate systems that share their draws.
+class Evaluator:
+    """A scenario with drawn or swept values: every system evaluated with it shares them and the rates' draws.
 
     Args:
         scenario: the nominal scenario.
-        systems: what to evaluate; need not be among the scenario's.
         values: drawn or swept fields, broadcastable to (points, draws + 1).
         draws: the draws of rates.
         profile: rates.
     """
-    parts = [
-        (columns, _evaluate_group(assign(replace(scenario, systems=tuple(systems)), group), columns, profile))
-        for group, columns in split_structure(values, draws)
-    ]
-    if len(parts) == 1:
-        return parts[0][1]
-    return [_merge([(columns, results[index]) for columns, results in parts], draws) for index in range(len(systems))]
 
+    def __init__(self, scenario: Scenario, values: Mapping[str, np.ndarray], draws: Draws, profile: Profile) -> None:
+        self._draws = draws
+        self._groups = [
+            _Group(assign(scenario, group), group, columns, profile)
+            for group, columns in split_structure(values, draws)
+        ]
 
-def _evaluate_group(scenario: Scenario, draws: Draws, profile: Profile) -> list[Evaluation]:
-    rates = Rates(profile, scenario.cluster.gpu, draws, gpu_named)
-    shape = (points_of(scenario), draws.width)
-    cases = [case_of(scenario, system) for system in scenario.systems]
-    sizes = [Sizes.of(case) for case in cases]
-    results: list[Evaluation | None] = [None] * len(cases)
-    for depth in dict.fromkeys(int(case.layout.pp) for case in cases):
-        places = [place for place, case in enumerate(cases) if case.layout.pp == depth]
-        steps, priced = step_times([cases[i] for i in places], [sizes[i] for i in places], rates, shape)
-        for index, (place, step) in enumerate(zip(places, steps, strict=True)):
-            memory = memory_of(cases[place], sizes[place], rates, shape)
-            explanation = explain(priced, index, step, cases[place].training.recompute == "full")
-            results[place] = Evaluation(cases[place], sizes[place], step, memory, explanation)
-    return [result for result in results if result is not None]
+    def steps(self, systems: Sequence[System]) -> list[Evaluation]:
+        """Step times of systems, which need not be among the scenario's."""
+        parts = [group.steps(systems) for group in self._groups]
+        return [self._merge_steps([part[index] for part in parts]) for index in range(len(systems))]
 
+    def case(self, system: System) -> Scenario:
+        """The scenario as a system runs it, with the values of the group that holds the nominal point."""
+        return next(group for group in self._groups if group.is_nominal).case(system)[0]
 
-def memory_of(case: Scenario, sizes: Sizes, rates: Rates, shape: tuple[int, int]) -> StageMemory:
-    """Memory of one system's stages."""
-    stages = stages_of(case, sizes, shape)
-    return stage_memory(case, sizes, stages, shape, rates.factor("framework_bytes"), rates.factor("allocator_overhead"))
+    def memory(self, system: System) -> StageMemory:
+        """Memory of a system's stages."""
+        parts = [group.memory(system).bytes for group in self._groups]
+        # Where pipeline depth varies, shallower pipelines have empty stages at the end.
+        deepest = max(part.shape[0] for part in parts)
+        if any(part.shape[0] < deepest for part in parts):
+            parts = [np.pad(part, [(0, deepest - part.shape[0]), *[(0, 0)] * 4]) for part in parts]
+        return StageMemory(self._gather(parts))
 
+    def _merge_steps(self, parts: list[Evaluation]) -> Evaluation:
+        if len(parts) == 1:
+            return parts[0]
+        steps = [part.step for part in parts]
+        names = sorted({name for step in steps for name in step.hidden})
 
-def points_of(scenario: Scenario) -> int:
-    """Length of the points axis: that of the longest field."""
-    return max((value.shape[0] for value in _arrays(scenario)), default=1)
+        def pick(of: Callable[[StepTime], np.ndarray]) -> np.ndarray:
+            return self._gather([of(step) for step in steps])
 
+        nominal = next(part for part, group in zip(parts, self._groups, strict=True) if group.is_nominal)
+        hidden = {name: pick(lambda s, n=name: s.hidden.get(n, np.zeros_like(s.seconds))) for name in names}  # type: ignore[misc]
+        step = StepTime(
+            pick(lambda s: s.seconds), pick(lambda s: s.terms), hidden, pick(lambda s: s.stage), nominal.step.runs
+        )
+        return replace(nominal, step=step)
 
-def _arrays(node: Any) -> Iterator[np.ndarray]:
-    if isinstance(node, np.ndarray):
-        yield node
-    elif hasattr(node, "__dataclass_fields__"):
-        for name in node.__dataclass_fields__:
-            yield from _arrays(getattr(node, name))
-
-
-def _merge(parts: list[tuple[Draws, Evaluation]], draws: Draws) -> Evaluation:
-    """Put the columns of groups back in place; what is nominal comes from the group with column 0."""
-    first = next(result for columns, result in parts if columns.columns is not None and columns.columns[0] == 0)
-
-    def gather(pieces: list[np.ndarray]) -> np.ndarray:
-        merged = np.zeros((*pieces[0].shape[:-1], draws.width), dtype=pieces[0].dtype)
-        for (columns, _), piece in zip(parts, pieces, strict=True):
-            merged[..., list(columns.columns or ())] = piece
+    def _gather(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
+        """Put the columns of groups back in place."""
+        if len(pieces) == 1:
+            return pieces[0]
+        merged = np.zeros((*pieces[0].shape[:-1], self._draws.width), dtype=pieces[0].dtype)
+        for group, piece in zip(self._groups, pieces, strict=True):
+            merged[..., list(group.draws.columns or ())] = piece
         return merged
 
-    steps = [result.step for _, result in parts]
-    hidden = sorted({name for step in steps for name in step.hidden})
-    step = replace(
-        first.step,
-        seconds=gather([step.seconds for step in steps]),
-        terms=gather([step.terms for step in steps]),
-        stage=gather([step.stage for step in steps]),
-        hidden={
-            name: gather([step.hidden.get(name, np.zeros_like(step.seconds)) for step in steps]) for name in hidden
-        },
-    )
-    # Stages differ in number where pipeline depth is drawn: memory is then compared by its peak alone.
-    peaks = [result.memory.bytes for _, result in parts]
-    deepest = max(piece.shape[0] for piece in peaks)
-    padded = [np.pad(piece, [(0, deepest - piece.shape[0]), *[(0, 0)] * 4]) for piece in peaks]
-    return replace(first, step=step, memory=StageMemory(gather(padded)))
+
+class _Group:
+    """Draws of equal structure."""
+
+    def __init__(self, scenario: Scenario, values: Mapping[str, Any], draws: Draws, profile: Profile) -> None:
+        self.scenario, self.draws = scenario, draws
+        # What is drawn for systems applies to every system evaluated, also those the scenario does not list.
+        self._switches = {path: value for path, value in values.items() if path.startswith("systems.")}
+        self._points = max((value.shape[0] for value in values.values() if isinstance(value, np.ndarray)), default=1)
+        self._rates = Rates(profile, scenario.cluster.gpu, draws, gpu_named)
+        # By the identity of a layout, which is held so that no other object can take it over.
+        self._layouts: dict[int, Layout] = {}
+        self._stages: dict[tuple[int, ...], Stages] = {}
+        self._pipelines: dict[tuple[int, ...], list[Structure]] = {}
+
+    @property
+    def is_nominal(self) -> bool:
+        """Whether the group holds the nominal point."""
+        return self.draws.columns is None or self.draws.columns[0] == 0
+
+    def case(self, system: System) -> tuple[Scenario, Sizes, tuple[int, int]]:
+        case = replace(self.scenario, systems=(system,))
+        case = case_of(case, assign(case, self._switches).systems[0])
+        return case, Sizes.of(case), (max(self._points, _points(system)), self.draws.width)
+
+    def _pipeline(self, case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
+        self._layouts.setdefault(id(case.layout), case.layout)
+        key = (id(case.layout), *shape)
+        if key not in self._pipelines:
+            self._pipelines[key] = structures(case, sizes, shape)
+        return self._pipelines[key]
+
+    def steps(self, systems: Sequence[System]) -> list[Evaluation]:
+        parts = [self.case(system) for system in systems]
+        shape = (max(part[2][0] for part in parts), self.draws.width)
+        results: dict[int, Evaluation] = {}
+        for depth in dict.fromkeys(int(case.layout.pp) for case, _, _ in parts):
+            places = [place for place, (case, _, _) in enumerate(parts) if case.layout.pp == depth]
+            cases, sizes = [parts[i][0] for i in places], [parts[i][1] for i in places]
+            pipelines = [self._pipeline(case, size, shape) for case, size in zip(cases, sizes, strict=True)]
+            steps, priced = step_times(cases, sizes, pipelines, self._rates, shape)
+            for index, place in enumerate(places):
+                results[place] = Evaluation(cases[index], sizes[index], steps[index], priced, index)
+        return [results[place] for place in range(len(systems))]
+
+    def memory(self, system: System) -> StageMemory:
+        case, sizes, shape = self.case(system)
+        key = (id(case.layout), *shape)
+        if key not in self._stages:
+            self._stages[key] = stages_of(case, self._pipeline(case, sizes, shape), shape)
+        framework, allocator = (self._rates.factor(name) for name in ("framework_bytes", "allocator_overhead"))
+        return stage_memory(case, sizes, self._stages[key], shape, framework, allocator)
+
+
+def _points(system: System) -> int:
+    """Length of the points axis of a system's own switches and overrides."""
+    switches = (getattr(system, name) for name in system.__dataclass_fields__)
+    values = [*switches, *system.layout.values(), *system.training.values()]
+    return max((value.shape[0] for value in values if isinstance(value, np.ndarray)), default=1)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.batch import draw_assumptions
-from hyscale_model.evaluate import Evaluation, evaluate
+from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.feasible import nearest_feasible
-from hyscale_model.prediction import TERMS, Origin, Prediction
+from hyscale_model.prediction import ORIGINS, TERMS, Origin, Prediction
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
 from hyscale_model.rates.profile import Profile
 from hyscale_model.reported import compare
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import System
-from hyscale_model.summary import interval, summarize
+from hyscale_model.summary import interval, intervals, summarize, summarize_memory
 
 SCHEMA_VERSION = 1
 # Order in which the ablation applies what differs between two systems: what removes most work first.
@@ -35,18 +35,29 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
 
     Raises:
         UnpricedError: the profile has no rate for something the scenario needs.
+        InputError: a reported metric does not exist.
     """
     scenario = resolved.scenario
     profile = load_profile(scenario.profile)
     sampled = Draws(draws, seed)
-    values = draw_assumptions(scenario, sampled)
-    steps = ablation_steps(scenario.systems[0], scenario.systems[-1])
+    evaluator = Evaluator(scenario, draw_assumptions(scenario, sampled), sampled, profile)
+    systems = scenario.systems
+    memory = [evaluator.memory(system) for system in systems]
+    memories = [summarize_memory(evaluator.case(system), peak) for system, peak in zip(systems, memory, strict=True)]
+    changed = {
+        system.name: nearest_feasible(scenario, system, evaluator)
+        for system, known in zip(systems[:-1], memories, strict=False)
+        if known["verdict"] != "fits"
+    }
+    nearest = {name: found for name, found in changed.items() if found is not None}
+    steps = ablation_steps(systems[0], systems[-1])
     # The last step of the way is the target itself, already among the systems.
     variants = [system for _, system in steps[:-1]]
-    results = evaluate(scenario, [*scenario.systems, *variants], values, sampled, profile)
-    named = dict(zip((system.name for system in scenario.systems), results, strict=False))
-    systems = {name: summarize(result) for name, result in named.items()}
-    base = results[0]
+    results = evaluator.steps([*systems, *variants, *(system for _, system in nearest.values())])
+    named = {system.name: result for system, result in zip(systems, results, strict=False)}
+    way = results[len(systems) : len(systems) + len(variants)]
+    feasible = results[len(systems) + len(variants) :]
+    target = results[len(systems) - 1]
     data: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "draws": draws,
@@ -54,16 +65,26 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         "file": resolved.file,
         "scenario": as_json(scenario),
         "origins": {path: origin.as_json() for path, origin in resolved.origins.items()},
-        "systems": systems,
+        "systems": {
+            name: summarize(result) | {"memory": known}
+            for (name, result), known in zip(named.items(), memories, strict=True)
+        },
         "speedup": speedups(named),
         "speedup_by_term": speedups_by_term(named),
-        "ablation": _ablation(
-            steps, [*results[len(scenario.systems) :], results[len(scenario.systems) - 1]][: len(steps)], base
-        ),
+        "ablation": _ablation(steps, [*way, target] if steps else [], results[0]),
+        "nearest_feasible": {name: {"changes": {}, "system": None, "speedup": {}} for name in changed},
         "assumptions": [as_json(item) for item in scenario.assumptions],
+        "warnings": [],
     }
-    data["nearest_feasible"] = nearest_feasible(scenario, named, systems, values, sampled, profile)
-    data["reported"] = compare(scenario.reported, data, named)
+    for (name, (changes, system)), result in zip(nearest.items(), feasible, strict=True):
+        fitting = summarize_memory(evaluator.case(system), evaluator.memory(system))
+        data["nearest_feasible"][name] = {
+            "changes": changes,
+            "system": summarize(result) | {"memory": fitting},
+            "speedup": {f"{systems[-1].name}/{name}": interval(result.step.seconds / target.step.seconds)},
+        }
+    data["reported"], dropped = compare(scenario.reported, data, named)
+    data["warnings"] += dropped
     data["origins"] |= result_origins(data, profile)
     return Prediction(data)
 
@@ -71,11 +92,11 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
 def ablation_steps(base: System, target: System) -> list[tuple[str, System]]:
     """The way from one system to another, a switch at a time: (change, system with all changes so far)."""
     differing = [
-        f.name for f in fields(System) if f.name != "name" and getattr(base, f.name) != getattr(target, f.name)
+        entry.name
+        for entry in fields(System)
+        if entry.name != "name" and getattr(base, entry.name) != getattr(target, entry.name)
     ]
-    order = [name for name in ABLATION_ORDER if name in differing] + [
-        name for name in differing if name not in ABLATION_ORDER
-    ]
+    order = sorted(differing, key=lambda name: ABLATION_ORDER.index(name) if name in ABLATION_ORDER else len(differing))
     steps, system = [], base
     for name in order:
         system = replace(system, **{name: getattr(target, name)})
@@ -83,28 +104,29 @@ def ablation_steps(base: System, target: System) -> list[tuple[str, System]]:
     return steps
 
 
-def speedups(named: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
-    """Step time of each system over that of each later one, draw by draw."""
+def _pairs(named: Mapping[str, Evaluation]) -> list[tuple[str, Evaluation, Evaluation]]:
     names = list(named)
-    return {
-        f"{later}/{earlier}": interval(named[earlier].step.seconds / named[later].step.seconds)
+    return [
+        (f"{later}/{earlier}", named[earlier], named[later])
         for index, earlier in enumerate(names)
         for later in names[index + 1 :]
-    }
+    ]
+
+
+def speedups(named: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
+    """Step time of each system over that of each later one, draw by draw."""
+    return {name: interval(before.step.seconds / after.step.seconds) for name, before, after in _pairs(named)}
 
 
 def speedups_by_term(named: Mapping[str, Evaluation]) -> dict[str, dict[str, dict[str, float]]]:
     """The same, for each term that both systems have."""
-    names = list(named)
     found = {}
-    for index, earlier in enumerate(names):
-        for later in names[index + 1 :]:
-            pairs = {term: (named[earlier].step.term(term), named[later].step.term(term)) for term in TERMS}
-            found[f"{later}/{earlier}"] = {
-                term: interval(before / after)
-                for term, (before, after) in pairs.items()
-                if before.all() and after.all()
-            }
+    names = tuple(TERMS)
+    for name, before, after in _pairs(named):
+        pair = np.stack([before.step.terms[:, 0], after.step.terms[:, 0]])
+        shared = np.flatnonzero(pair.all(axis=(0, 2)))
+        ratios = intervals(pair[0, shared] / pair[1, shared])
+        found[name] = {names[row]: ratio for row, ratio in zip(shared, ratios, strict=True)}
     return found
 
 
@@ -114,14 +136,10 @@ def _ablation(
     rows = []
     before = base
     for (change, _), result in zip(steps, results, strict=True):
-        rows.append(
-            {
-                "change": change,
-                "step_time_s": interval(result.step.seconds),
-                "speedup": interval(base.step.seconds / result.step.seconds),
-                "gain": interval(before.step.seconds / result.step.seconds),
-            }
-        )
+        seconds = result.step.seconds
+        ratios = np.concatenate([seconds, base.step.seconds / seconds, before.step.seconds / seconds])
+        named = dict(zip(("step_time_s", "speedup", "gain"), intervals(ratios), strict=True))
+        rows.append({"change": change, **named})
         before = result
     return rows
 
@@ -129,28 +147,24 @@ def _ablation(
 def as_json(value: Any) -> Any:
     """Plain JSON of a schema object: dataclasses as mappings, tuples as lists, systems by name."""
     if hasattr(value, "__dataclass_fields__"):
-        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
     if isinstance(value, Mapping):
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(item, System) for item in value):
             return {item.name: {k: as_json(v) for k, v in asdict(item).items() if k != "name"} for item in value}
         return [as_json(item) for item in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def result_origins(data: Mapping[str, Any], profile: Profile) -> dict[str, dict[str, str]]:
-    """Origins of results: of each system from its terms, of ratios from both systems."""
-    order = {"given": 0, "measured": 1, "transferred": 2, "published": 3, "assumed": 4}
-    detail = f"computed from shapes and the rates of profile {profile.name}; least certain term"
+    """Origins of results: of each system from its terms, of ratios from all systems."""
+    detail = f"computed from shapes and the rates of profile {profile.name}; as certain as the least certain term"
     worst = {
-        name: max((term["origin"] for term in system["terms"].values()), key=lambda origin: order[origin])
+        name: max((term["origin"] for term in system["terms"].values()), key=ORIGINS.index)
         for name, system in data["systems"].items()
     }
-    overall = max(worst.values(), key=lambda origin: order[origin])
     found = {f"systems.{name}": Origin(origin, detail).as_json() for name, origin in worst.items()}
-    for name in ("speedup", "speedup_by_term", "ablation", "nearest_feasible", "reported"):
-        found[name] = Origin(overall, detail).as_json()
-    return found
+    overall = Origin(max(worst.values(), key=ORIGINS.index), detail).as_json()
+    ratios = ("speedup", "speedup_by_term", "ablation", "nearest_feasible", "reported")
+    return found | dict.fromkeys(ratios, overall)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation
 from hyscale_model.prediction import TERMS
@@ -14,10 +15,17 @@ from hyscale_model.summary import interval
 
 def compare(
     reported: Sequence[Reported], data: Mapping[str, Any], named: Mapping[str, Evaluation]
-) -> list[dict[str, Any]]:
-    """Rows of ``{id, metric, relation, reported, predicted, error, inside, source}``."""
-    rows = []
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of ``{id, metric, relation, reported, predicted, error, inside, floor, source, note}``, and warnings.
+
+    A metric of a system that is not part of this prediction is left out, with a warning.
+    """
+    rows, warnings = [], []
     for index, item in enumerate(reported):
+        missing = _missing_systems(item.metric, named)
+        if missing:
+            warnings.append(f"{item.id or item.metric} is not compared: {' and '.join(missing)} is not predicted here")
+            continue
         predicted = predicted_metric(item.metric, data, named, f"reported[{index}].metric")
         rows.append(
             {
@@ -33,7 +41,19 @@ def compare(
                 "note": item.note,
             }
         )
-    return rows
+    return rows, warnings
+
+
+def _missing_systems(metric: str, named: Mapping[str, Evaluation]) -> list[str]:
+    """Systems that a metric speaks of and that are in the catalogue, but not part of the prediction."""
+    head, _, rest = metric.partition(".")
+    if head == "systems":
+        wanted = [rest.split(".")[0]]
+    elif head in ("speedup", "speedup_by_term"):
+        wanted = rest.split(".")[0].split("/")
+    else:
+        return []
+    return [name for name in wanted if name not in named and name in catalog.names("systems")]
 
 
 def _floor(metric: str, data: Mapping[str, Any]) -> float | None:

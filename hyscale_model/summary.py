@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,10 +12,12 @@ from hyscale_model.arrays import Number
 from hyscale_model.evaluate import Evaluation
 from hyscale_model.layers.hytopk import HyTopKSizes
 from hyscale_model.layers.parameters import training_flops_per_token
+from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.layer import layer_bytes
-from hyscale_model.memory.stages import KINDS, MOMENTS
-from hyscale_model.prediction import SELECTION_TERMS, TERMS
+from hyscale_model.memory.stages import KINDS, MOMENTS, StageMemory
+from hyscale_model.prediction import SELECTION_TERMS, TERMS, Origin
 from hyscale_model.rates.roofline import weakest
+from hyscale_model.scenario.schema import Scenario
 from hyscale_model.step.step import IDLE_TERMS, StepTime
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -41,19 +43,26 @@ def quantiles(values: np.ndarray) -> np.ndarray:
 
 def interval(values: np.ndarray) -> dict[str, float]:
     """``{"nominal", "p10", "p50", "p90"}`` of an array (1, draws + 1)."""
-    return {"nominal": float(values[0, 0]), **dict(zip(QUANTILES, quantiles(values[0]).tolist(), strict=True))}
+    return intervals(values)[0]
+
+
+def intervals(rows: np.ndarray) -> list[dict[str, float]]:
+    """One interval for each row of an array (rows, draws + 1)."""
+    columns = np.concatenate([rows[None, :, 0], quantiles(rows)])
+    return [dict(zip(("nominal", *QUANTILES), row, strict=True)) for row in columns.T.tolist()]
 
 
 def summarize(result: Evaluation) -> dict[str, Any]:
     """The JSON of one system, for a single scenario."""
     step, case, sizes = result.step, result.case, result.sizes
+    explanation = result.explain()
     used = [term for term in TERMS if step.term(term).any()]
     stacked = np.concatenate([step.seconds, *(step.term(term) for term in used)])
     low, middle, high = quantiles(stacked).tolist()
     nominal = stacked[:, 0].tolist()
     time_s = dict(zip(used, nominal[1:], strict=True))
     terms = {
-        term: {"p10": low[row], "p50": middle[row], "p90": high[row], "origin": _origin(result, term)}
+        term: {"p10": low[row], "p50": middle[row], "p90": high[row], "origin": _origin(explanation.origins, term)}
         for row, term in enumerate(used, start=1)
     }
     busy = sum(value for term, value in time_s.items() if term not in (*IDLE_TERMS, "optimizer"))
@@ -72,8 +81,8 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "time_s": time_s,
         "terms": terms,
         "hidden_communication_s": {name: float(values[0, 0]) for name, values in step.hidden.items()},
-        "floor_s": {term: value for term, value in result.explanation.floor_s.items() if term in time_s},
-        "bound_by": {term: value for term, value in result.explanation.bound_by.items() if term in time_s},
+        "floor_s": {term: value for term, value in explanation.floor_s.items() if term in time_s},
+        "bound_by": {term: value for term, value in explanation.bound_by.items() if term in time_s},
         "critical_stage": int(step.stage[0, 0]),
         "busy_time_s": busy,
         "selection_share_of_step": _share(step, SELECTION_TERMS),
@@ -86,7 +95,6 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "micro_batches": int(_nominal(sizes.micro_batches)),
         "data_parallel": int(_nominal(sizes.dp)),
         "hytopk": _hytopk(result),
-        "memory": _memory(result),
         "gpu_hours_per_billion_tokens": float(np.ravel(gpu_hours)[0]),
         "cost_per_billion_tokens": None if price is None else float(np.ravel(gpu_hours)[0]) * _nominal(price),
     }
@@ -100,9 +108,8 @@ def _share(step: StepTime, terms: Sequence[str]) -> dict[str, float]:
     return interval(sum(step.term(term) for term in terms) / step.seconds)
 
 
-def _origin(result: Evaluation, term: str) -> str:
+def _origin(found: Mapping[str, Origin], term: str) -> str:
     """The least certain origin behind a term; what follows from all of them is as certain as the worst."""
-    found = result.explanation.origins
     return (found[term] if term in found else weakest(list(found.values()))).origin
 
 
@@ -118,14 +125,15 @@ def _hytopk(result: Evaluation) -> dict[str, float] | None:
     }
 
 
-def _memory(result: Evaluation) -> dict[str, Any]:
-    totals = result.memory.totals
+def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
+    """The memory part of a system's JSON: peak, verdict, what it consists of, by stage."""
+    totals = memory.totals
     nominal = totals[:, :, 0, 0]
     stage, moment = np.unravel_index(nominal.argmax(), nominal.shape)
-    capacity = _nominal(result.case.cluster.gpu.memory_bytes)
-    peak = interval(result.memory.peak())
-    kinds = result.memory.bytes[:, :, :, 0, 0]
-    layer = layer_bytes(result.case, result.sizes)
+    capacity = _nominal(case.cluster.gpu.memory_bytes)
+    peak = interval(totals.max(axis=(0, 1)))
+    kinds = memory.bytes[:, :, :, 0, 0]
+    layer = layer_bytes(case, Sizes.of(case))
     stages = [
         {
             "stage": rank,

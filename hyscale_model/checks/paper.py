@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.batch import assign
-from hyscale_model.evaluate import evaluate
+from hyscale_model.evaluate import Evaluator
 from hyscale_model.prediction import SELECTION_TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
@@ -40,10 +39,11 @@ def grid(scenario: Scenario) -> dict[str, Any]:
     values = {name: np.array([point[index] for point in points])[:, None] for index, name in enumerate(names)}
     base = next(system for system in scenario.systems if system.name == "megatron")
     target = next(system for system in scenario.systems if system.name == "hyscale")
+    evaluator = Evaluator(scenario, values, draws, profile)
     rows = []
     for skip, topk in product(AXES["causal_skip"], AXES["table_topk"]):
         pair = [replace(system, causal_skip=skip, table_topk=topk) for system in (base, target)]
-        before, after = evaluate(assign(scenario, {}), pair, values, draws, profile)
+        before, after = evaluator.steps(pair)
         selection = sum(before.step.term(term) for term in SELECTION_TERMS)
         results = {
             "P1": before.step.seconds / after.step.seconds,

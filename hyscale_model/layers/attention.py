@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number
 from hyscale_model.layers.index_loss import index_backward_tasks, index_loss_tasks
+from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor, Operation, Task, Transfer
 from hyscale_model.layers.selection import is_fp8_index, recomputed_selection, selection_tasks
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes, index_key_bytes
@@ -39,25 +40,39 @@ def elementwise(name: str, values: Number, term: str = "other_compute", launches
     )
 
 
-def attention_block(case: Scenario, sizes: Sizes, factor: Factor) -> Block:
-    """All tasks of the attention block for one micro-batch on one rank."""
+# Switches of a system that the parts of the block depend on; the rest of a part follows from layout and training.
+SELECTION_SWITCHES = ("selection", "table_rows", "table_topk", "causal_skip")
+CORE_SWITCHES = ("backend", "sparse_attention")
+
+
+def attention_block(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> Block:
+    """All tasks of the attention block for one micro-batch on one rank; ``memo`` holds parts other systems share."""
+    system = case.systems[0]
     fp8 = float(case.training.precision == "fp8")
     with_loss = case.training.index_loss == "sparse"
-    before, after = _projections(case, sizes, fp8)
-    before = (*before, *_index_projections(case, sizes), *_gathers(case, sizes))
-    core, core_backward = sparse_attention(case, sizes, factor)
-    attend = Task(name="sparse_attention.forward", term="sparse_attention", work=core, after=("cp.latent",))
-    teacher = index_loss_tasks(case, sizes) if with_loss else ()
-    selection = selection_tasks(case, sizes, factor)
+    before, after = memo.part("projections", case, (), lambda: _projections(case, sizes, fp8))
+    index = memo.part("index projections", case, (), lambda: _index_projections(case, sizes))
+    gathers = memo.part("gathers", case, ("cp_overlap",), lambda: _gathers(case, sizes))
+    attend, core_backward = memo.part("core", case, CORE_SWITCHES, lambda: _core(case, sizes, factor))
+    teacher = memo.part("index loss", case, (), lambda: index_loss_tasks(case, sizes)) if with_loss else ()
+    selection = memo.part("selection", case, SELECTION_SWITCHES, lambda: selection_tasks(case, sizes, factor))
     reselection = recomputed_selection(case, sizes, selection)
     # Where nothing is scored again, the gradients of the kept scores stay from the forward pass.
-    again = () if case.systems[0].recompute_selection == "skip" else teacher
+    again = () if system.recompute_selection == "skip" else teacher
     return Block(
         name="attention",
-        forward=(*before, *selection, attend, *teacher, *after),
-        recompute=(*before, *reselection, attend, *again, *after),
-        backward=_backward(case, sizes, core_backward, with_loss, fp8),
+        forward=(*before, *index, *gathers, *selection, attend, *teacher, *after),
+        recompute=(*before, *index, *gathers, *reselection, attend, *again, *after),
+        backward=memo.part(
+            "attention backward", case, CORE_SWITCHES, lambda: _backward(case, sizes, core_backward, with_loss, fp8)
+        ),
     )
+
+
+def _core(case: Scenario, sizes: Sizes, factor: Factor) -> tuple[Task, Operation]:
+    forward, backward = sparse_attention(case, sizes, factor)
+    task = Task(name="sparse_attention.forward", term="sparse_attention", work=forward, after=("cp.latent",))
+    return task, backward
 
 
 def _projections(case: Scenario, sizes: Sizes, fp8: Number) -> tuple[tuple[Task, ...], tuple[Task, ...]]:

@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from hyscale_model.layers.attention import attention_block
 from hyscale_model.layers.ends import embedding_block, head_block
 from hyscale_model.layers.feed_forward import dense_block, moe_block
+from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Model, Scenario
+from hyscale_model.scenario.schema import Scenario
 
 BLOCKS = ("attention", "dense_ffn", "moe", "embedding", "head")
 
 
-def model_blocks(
-    case: Scenario, sizes: Sizes, factor: Factor, known: tuple[Block, ...] | None = None
-) -> tuple[Block, ...]:
-    """One block of each kind, in the order of ``BLOCKS``.
-
-    ``known``: blocks of a system that differs in its attention block at most; the others are taken from it.
-    """
-    attention = attention_block(case, sizes, factor)
-    if known is not None:
-        return (attention, *known[1:])
+def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tuple[Block, ...]:
+    """One block of each kind, in the order of ``BLOCKS``; what systems have in common comes from ``memo``."""
     return (
-        attention,
-        dense_block(case, sizes),
-        moe_block(case, sizes),
-        embedding_block(case, sizes),
-        head_block(case, sizes),
+        attention_block(case, sizes, factor, memo),
+        memo.part("dense", case, (), lambda: dense_block(case, sizes)),
+        memo.part("moe", case, ("dispatcher",), lambda: moe_block(case, sizes)),
+        memo.part("embedding", case, (), lambda: embedding_block(case, sizes)),
+        memo.part("head", case, (), lambda: head_block(case, sizes)),
     )
 
 
-def block_counts(model: Model, stage_layers: tuple[int, ...]) -> np.ndarray:
-    """Blocks of each virtual stage, shape (stages, len(BLOCKS)), from the layers of each in pipeline order."""
+@lru_cache(maxsize=1024)
+def block_counts(layers: int, dense_layers: int, stage_layers: tuple[int, ...]) -> np.ndarray:
+    """Blocks of each virtual stage, shape (stages, len(BLOCKS)).
+
+    Args:
+        layers: layers of the model; ``stage_layers`` sums to it.
+        dense_layers: how many of them, the first ones, have a dense feed-forward.
+        stage_layers: layers of each virtual stage in pipeline order.
+    """
+    ends = np.cumsum(stage_layers)
+    dense = np.diff(np.minimum(ends, dense_layers), prepend=0)
     counts = np.zeros((len(stage_layers), len(BLOCKS)))
-    first = 0
-    for stage, layers in enumerate(stage_layers):
-        dense = max(0, min(model.first_k_dense_replace - first, layers))
-        counts[stage, :3] = layers, dense, layers - dense
-        first += layers
+    counts[:, BLOCKS.index("attention")] = stage_layers
+    counts[:, BLOCKS.index("dense_ffn")] = dense
+    counts[:, BLOCKS.index("moe")] = stage_layers - dense
     counts[0, BLOCKS.index("embedding")] = 1
     counts[-1, BLOCKS.index("head")] = 1
+    counts.flags.writeable = False
     return counts

@@ -7,6 +7,7 @@ sum over moments and stages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from hyscale_model.memory.layer import LayerBytes, layer_bytes
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.scenario.schema import Scenario
 from hyscale_model.step.optimizer import ADAM_STATES, block_parameters, optimizer_shards
-from hyscale_model.step.pipeline import structures
+from hyscale_model.step.pipeline import Structure
 
 MOMENTS = (
     "forward, selection",
@@ -74,12 +75,12 @@ def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
     return chunks / vpp
 
 
-def stages_of(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> Stages:
+def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, int]) -> Stages:
     """Collect what ranks hold over the structures of a batch of ``shape`` (points, draws)."""
     pp = int(case.layout.pp)
     counts = np.empty((pp, len(BLOCKS), shape[0] * shape[1]))
     layers = np.empty((pp, counts.shape[-1]))
-    for group in structures([case], [sizes], shape):
+    for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
         flying = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
         layers[:, group.columns] = (group.rank_counts[:, 0] * flying)[:, None]

@@ -98,33 +98,36 @@ class Rates:
         if family.sm is None:
             return np.zeros((1, 1))
         anchor = self._gpu_named(family.sm.gpu)
-        whole = 1.0 / self._sample(f"{family.name}.sm", family.sm.rate)
-        tensor = self._inverse_tensor(family, anchor, "bf16") if family.sm.unit == "flop" else np.zeros((1, 1))
-        rest = np.maximum(whole**EXPONENT - np.power(tensor, EXPONENT), 0.0) ** (1.0 / EXPONENT)
-        scale = (anchor.sms * anchor.boost_hz) / (self.gpu.sms * self.gpu.boost_hz)
+        rest: np.ndarray = 1.0 / self._sample(f"{family.name}.sm", family.sm.rate)
+        if family.sm.unit == "flop":
+            tensor = self._inverse_tensor(family, anchor, "bf16")
+            rest = np.maximum(rest**EXPONENT - tensor**EXPONENT, 0.0) ** (1.0 / EXPONENT)
+        rest = rest * (anchor.sms * anchor.boost_hz) / (self.gpu.sms * self.gpu.boost_hz)
         if anchor.name != self.gpu.name:
-            scale = scale / self.factor("transfer")
-        return rest * scale / (family.sm.fp8_ratio if precision == "fp8" else 1.0)
+            rest = rest / self.factor("transfer")
+        return rest / (family.sm.fp8_ratio if precision == "fp8" else 1.0)
 
     def times(self, operations: Sequence[Operation]) -> OperationTimes:
         """Seconds, floors and what binds, for all operations at once."""
         flops = _stack([operation.flops for operation in operations])
-        hbm = _stack([operation.hbm_bytes for operation in operations]) / self.hbm_bytes_per_s
+        hbm = _stack([operation.hbm_bytes for operation in operations])
         work = _stack([op.flops if op.sm_work is None else op.sm_work for op in operations])
+        launches = _stack([operation.launches for operation in operations])
         inverse = [self._mixed_inverse(operation) for operation in operations]
-        tensor = flops * _stack([pair[0] for pair in inverse])
-        sm = work * _stack([pair[1] for pair in inverse])
-        launches = _stack([operation.launches for operation in operations]) * self.launch_s
-        seconds = smooth_maximum(tensor, sm, hbm) + launches
-        nominal = np.stack([part[:, 0, 0] for part in np.broadcast_arrays(tensor, sm, hbm)])
+        times = (
+            flops * _stack([tensor for tensor, _ in inverse]),
+            work * _stack([sm for _, sm in inverse]),
+            hbm / self.hbm_bytes_per_s,
+        )
+        seconds = smooth_maximum(*times) + launches * self.launch_s
+        nominal = [np.broadcast_to(part[:, 0, 0], len(operations)) for part in times]
         binding = np.argmax(nominal, axis=0)
-        fp8 = np.array([bool(np.ravel(operation.fp8)[0]) for operation in operations])
+        fp8 = [bool(op.fp8[0, 0] if isinstance(op.fp8, np.ndarray) else op.fp8) for op in operations]
         peak = np.where(fp8, self.gpu.fp8_flops or np.inf, self.gpu.bf16_flops)
-        at_peak = np.array(self.hbm_bytes_per_s[0, 0] / self.gpu.hbm_bytes_per_s)
-        floor = np.maximum(flops[:, 0, 0] / peak, hbm[:, 0, 0] * at_peak)
+        floor = np.maximum(flops[:, 0, 0] / peak, hbm[:, 0, 0] / self.gpu.hbm_bytes_per_s)
         origins = tuple(
-            self._origin(operation, RESOURCES[resource])
-            for operation, resource in zip(operations, binding, strict=True)
+            self._origin(operation.family, RESOURCES[resource], "fp8" if narrow else "bf16")
+            for operation, resource, narrow in zip(operations, binding.tolist(), fp8, strict=True)
         )
         return OperationTimes(seconds, floor, binding, origins)
 
@@ -135,12 +138,12 @@ class Rates:
         bf16_pair, fp8_pair = (self._inverse_rates(operation.family, name) for name in ("bf16", "fp8"))
         return np.where(fp8 != 0, fp8_pair[0], bf16_pair[0]), np.where(fp8 != 0, fp8_pair[1], bf16_pair[1])
 
-    def _origin(self, operation: Operation, resource: str) -> Origin:
-        family = self.profile.family(operation.family)
+    def _origin(self, name: str, resource: str, precision: str) -> Origin:
+        family = self.profile.family(name)
         if resource == "sm" and family.sm is not None:
             return family.sm.rate.origin
         if resource == "tensor":
-            entry = family.tensor_rate(self.gpu.name, "fp8" if np.ravel(operation.fp8)[0] else "bf16")
+            entry = family.tensor_rate(self.gpu.name, precision)
             if entry is not None:
                 return entry.fraction.origin
         return self.profile.hbm.origin
@@ -167,8 +170,13 @@ def _peak(gpu: Gpu, precision: str) -> float:
 
 def _stack(values: Sequence[Number]) -> np.ndarray:
     """One array of shape (len(values), points, draws) from numbers that broadcast to (points, draws)."""
-    shape = np.broadcast_shapes((1, 1), *(value.shape for value in values if isinstance(value, np.ndarray)))
+    arrays = [(index, value) for index, value in enumerate(values) if isinstance(value, np.ndarray)]
+    scalars = np.array([0.0 if isinstance(value, np.ndarray) else value for value in values])[:, None, None]
+    if not arrays:
+        return scalars
+    shape = np.broadcast_shapes(*{value.shape for _, value in arrays})
     result = np.empty((len(values), *shape))
-    for index, value in enumerate(values):
+    result[:] = scalars
+    for index, value in arrays:
         result[index] = value
     return result

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class Structure:
         counts: blocks of each virtual stage, shape (vpp pp, blocks); virtual stage s lies on rank s mod pp.
     """
 
-    columns: np.ndarray | slice
+    columns: np.ndarray
     pp: int
     vpp: int
     micro_batches: int
@@ -47,25 +46,33 @@ def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
     return tuple(cut[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * vpp))
 
 
-def structures(cases: Sequence[Scenario], sizes: Sequence[Sizes], shape: tuple[int, int]) -> list[Structure]:
-    """Group the points of several cases of equal pipeline depth by structure.
+def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
+    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis."""
+    pp = int(case.layout.pp)
+    vpp, micro_batches = case.layout.vpp, sizes.micro_batches
+    if not isinstance(vpp, np.ndarray) and not isinstance(micro_batches, np.ndarray):
+        return [_structure(case, pp, int(vpp), int(micro_batches), np.arange(shape[0] * shape[1]))]
+    keys = np.broadcast_to(np.asarray(vpp) * 2**32 + np.asarray(micro_batches), shape).ravel().astype(np.int64)
+    unique, inverse = np.unique(keys, return_inverse=True)
+    return [
+        _structure(case, pp, key // 2**32, key % 2**32, np.flatnonzero(inverse == index))
+        for index, key in enumerate(unique.tolist())
+    ]
 
-    The flat axis runs over (case, point, draw); ``shape`` is (points, draws) of each case.
-    """
-    pp = int(cases[0].layout.pp)
-    tables: dict[tuple[Any, ...], np.ndarray] = {}
-    keys = np.empty((len(cases), *shape), dtype=np.int64)
-    kinds: dict[tuple[Any, ...], int] = {}
-    for index, (case, size) in enumerate(zip(cases, sizes, strict=True)):
-        kind = kinds.setdefault((case.model.name, case.layout.stage_layers), len(kinds))
-        keys[index] = (np.asarray(case.layout.vpp) * 2**32 + np.asarray(size.micro_batches)) * 16 + kind
-    flat = keys.ravel()
-    found = []
-    for key in np.unique(flat):
-        pair, kind = divmod(int(key), 16)
-        vpp, micro_batches = divmod(pair, 2**32)
-        case = next(c for c in cases if kinds[c.model.name, c.layout.stage_layers] == kind)
-        table = tables.setdefault((kind, vpp), block_counts(case.model, virtual_stage_layers(case, vpp)))
-        columns = np.flatnonzero(flat == key)
-        found.append(Structure(slice(None) if columns.size == flat.size else columns, pp, vpp, micro_batches, table))
-    return found
+
+def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
+    model = case.model
+    counts = block_counts(model.num_hidden_layers, model.first_k_dense_replace, virtual_stage_layers(case, vpp))
+    return Structure(columns, pp, vpp, micro_batches, counts)
+
+
+def join(parts: Sequence[Sequence[Structure]], length: int) -> list[Structure]:
+    """Structures over several batches of equal ``length`` laid one after another."""
+    found: dict[tuple[int, int, int, bytes], list[np.ndarray]] = {}
+    kinds: dict[tuple[int, int, int, bytes], Structure] = {}
+    for index, part in enumerate(parts):
+        for item in part:
+            key = (item.pp, item.vpp, item.micro_batches, item.counts.tobytes())
+            kinds.setdefault(key, item)
+            found.setdefault(key, []).append(item.columns + index * length)
+    return [replace(kinds[key], columns=np.concatenate(columns)) for key, columns in found.items()]

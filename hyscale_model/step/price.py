@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from hyscale_model.arrays import Number
+from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.model_blocks import model_blocks
 from hyscale_model.layers.operation import Block, Operation, Phase, Task
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
-from hyscale_model.rates.roofline import OperationTimes, Rates
+from hyscale_model.prediction import Origin
+from hyscale_model.rates.roofline import RESOURCES, OperationTimes, Rates, weakest
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.graph import BlockTime, walk
+from hyscale_model.step.graph import BlockTime, term_of, walk
+
+NETWORK_ORIGIN = Origin("published", "bus bandwidth of NCCL on the cluster's links")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The nominal time of a block in one term on one resource, with its floor and least certain origin."""
+
+    term: str
+    resource: str
+    seconds: float
+    floor_s: float
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +36,24 @@ class PricedCase:
 
     blocks: tuple[Block, ...]
     times: tuple[dict[Phase, BlockTime], ...]
+    recompute: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Several systems, and the operations behind them."""
+    """Several systems of one scenario, and the operations behind them."""
 
     cases: tuple[PricedCase, ...]
     number: dict[Operation, int]
     operations: OperationTimes
+    known: dict[tuple[int, bool], tuple[Part, ...]] = field(default_factory=dict)
+
+    def parts(self, block: Block, recompute: bool) -> tuple[Part, ...]:
+        """A block's operations summed by term and resource, at the nominal point."""
+        key = (id(block), recompute)
+        if key not in self.known:
+            self.known[key] = _parts(block, recompute, self.number, self.operations)
+        return self.known[key]
 
 
 def running_phases(block: Block, recompute: bool) -> Iterator[tuple[Phase, tuple[Task, ...]]]:
@@ -48,12 +70,8 @@ def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[
         networks: their networks.
         rates: rates of the GPU they share.
     """
-    built: list[tuple[Block, ...]] = []
-    for case, size in zip(cases, sizes, strict=True):
-        known = next(
-            (done for done, other in zip(built, cases, strict=False) if _same_but_attention(case, other)), None
-        )
-        built.append(model_blocks(case, size, rates.factor, known))
+    memo = Memo()
+    built = [model_blocks(case, size, rates.factor, memo) for case, size in zip(cases, sizes, strict=True)]
     number: dict[Operation, int] = {}
     for blocks in built:
         for block in blocks:
@@ -73,27 +91,33 @@ def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[
             return network.seconds(task.work)
 
         recompute = case.training.recompute == "full"
-        times = []
         for block in blocks:
-            key = (id(block), recompute)
-            if key not in walked:
-                walked[key] = _walk_phases(block, recompute, seconds, contention)
-            times.append(walked[key])
-        priced.append(PricedCase(blocks, tuple(times)))
+            if (id(block), recompute) not in walked:
+                walked[id(block), recompute] = _walk_phases(block, recompute, seconds, contention)
+        times = tuple(walked[id(block), recompute] for block in blocks)
+        priced.append(PricedCase(blocks, times, recompute))
     return Priced(tuple(priced), number, timed)
 
 
-def _same_but_attention(case: Scenario, other: Scenario) -> bool:
-    """Whether everything but the attention block is the same: the switches that matter there are selection's."""
-    return (
-        case.layout is other.layout
-        and case.training is other.training
-        and _same(case.systems[0].dispatcher, other.systems[0].dispatcher)
+def _parts(block: Block, recompute: bool, number: dict[Operation, int], timed: OperationTimes) -> tuple[Part, ...]:
+    """Sum a block's operations by term and resource, at the nominal point."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for phase, tasks in running_phases(block, recompute):
+        for task in tasks:
+            resource = RESOURCES[timed.binding[number[task.work]]] if isinstance(task.work, Operation) else "network"
+            rows = found.setdefault((term_of(task, phase), resource), [])
+            if isinstance(task.work, Operation):
+                rows.append(number[task.work])
+    return tuple(
+        Part(
+            term,
+            resource,
+            float(timed.seconds[rows, 0, 0].sum()),
+            float(timed.floor_s[rows].sum()),
+            weakest([timed.origins[row] for row in rows]) if rows else NETWORK_ORIGIN,
+        )
+        for (term, resource), rows in found.items()
     )
-
-
-def _same(value: Number, other: Number) -> bool:
-    return value is other if isinstance(value, np.ndarray) else bool(value == other)
 
 
 def _walk_phases(

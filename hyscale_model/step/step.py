@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyscale_model.layers.model_blocks import BLOCKS
-from hyscale_model.layers.operation import Transfer
+from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
-from hyscale_model.rates.roofline import RESOURCES, Rates, weakest
+from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.graph import term_of
 from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
-from hyscale_model.step.pipeline import Structure, structures
-from hyscale_model.step.price import Priced, price, running_phases
+from hyscale_model.step.pipeline import Structure, join
+from hyscale_model.step.price import Priced, price
 from hyscale_model.step.schedule import step_seconds
 
 NAMES = tuple(TERMS)
@@ -59,13 +58,18 @@ class Explanation:
 
 
 def step_times(
-    cases: Sequence[Scenario], sizes: Sequence[Sizes], rates: Rates, shape: tuple[int, int]
+    cases: Sequence[Scenario],
+    sizes: Sequence[Sizes],
+    pipelines: Sequence[Sequence[Structure]],
+    rates: Rates,
+    shape: tuple[int, int],
 ) -> tuple[list[StepTime], Priced]:
     """Time a step of several systems of one scenario that have the same pipeline depth.
 
     Args:
         cases: one scenario each, with one system, its overrides applied.
         sizes: their sizes.
+        pipelines: the structures of each.
         rates: rates of the GPU they share.
         shape: (points, draws) of the batch.
     """
@@ -92,19 +96,17 @@ def step_times(
                     kept = block_hidden.setdefault(group_name, np.zeros_like(forward))
                     kept.reshape(len(BLOCKS), *by_case)[block, index] += value
 
-    once: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+    groups = join(pipelines, columns)
+    once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
     hidden = {name: np.empty(count * columns) for name in block_hidden}
     runs = np.zeros((len(BLOCKS), count * columns))
-    for group in structures(cases, sizes, shape):
+    for group in groups:
         at = group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
-        key = group.rank_counts.tobytes()
-        if key not in once:
-            once[key] = _once(cases, sizes, networks, rates, group.rank_counts, shape)
-        optimizer, exchange = (part[:, at] for part in once[key])
+        optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
         last = (optimizer + exchange).max(axis=0)
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
         part = np.einsum("bn,btn->tn", runs[:, at], block_terms[:, :, at])
@@ -162,51 +164,49 @@ def _once(
     sizes: Sequence[Sizes],
     networks: Sequence[Network],
     rates: Rates,
-    counts: np.ndarray,
+    counts: Sequence[np.ndarray],
     shape: tuple[int, int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of optimizer and gradient exchange of each pipeline rank, shape (pp, cases x points x draws)."""
-    optimizer = np.empty((len(counts), len(cases), *shape))
-    exchange = np.empty_like(optimizer)
-    for index, (case, size, network) in enumerate(zip(cases, sizes, networks, strict=True)):
-        twin = next(
-            (i for i in range(index) if cases[i].layout is case.layout and cases[i].training is case.training), None
-        )
-        if twin is not None:
-            optimizer[:, index], exchange[:, index] = optimizer[:, twin], exchange[:, twin]
-            continue
-        held = [np.tensordot(counts, part, axes=1) for part in block_parameters(case)]
-        operations = [optimizer_operation(case, size, *both) for both in zip(*held, strict=True)]
-        optimizer[:, index] = rates.times(operations).seconds
-        for rank, shared in enumerate(held[0]):
-            exchange[rank, index] = sum(network.seconds(transfer) for transfer in gradient_transfers(case, shared))
-    return optimizer.reshape(len(counts), -1), exchange.reshape(len(counts), -1)
+) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
+    """Seconds of optimizer and gradient exchange of each pipeline rank, shape (pp, cases x points x draws).
+
+    By the blocks that the ranks hold; cases that differ in selection alone are computed once.
+    """
+    held = {count.tobytes(): count for count in counts}
+    alike: dict[tuple[int, int], list[int]] = {}
+    for index, case in enumerate(cases):
+        alike.setdefault((id(case.layout), id(case.training)), []).append(index)
+    parameters = [block_parameters(cases[members[0]]) for members in alike.values()]
+    operations: list[Operation] = []
+    places: list[tuple[bytes, int, list[int], np.ndarray]] = []
+    for members, (shared, experts) in zip(alike.values(), parameters, strict=True):
+        first = members[0]
+        for key, count in held.items():
+            both = (np.tensordot(count, part, axes=1) for part in (shared, experts))
+            for rank, (replicated, routed) in enumerate(zip(*both, strict=True)):
+                operations.append(optimizer_operation(cases[first], sizes[first], replicated, routed))
+                places.append((key, rank, members, replicated))
+    seconds = rates.times(operations).seconds
+    result = {key: np.empty((2, count.shape[0], len(cases), *shape)) for key, count in held.items()}
+    for row, (key, rank, members, replicated) in enumerate(places):
+        transfers = gradient_transfers(cases[members[0]], replicated)
+        result[key][0, rank, members] = seconds[row]
+        result[key][1, rank, members] = sum(networks[members[0]].seconds(transfer) for transfer in transfers)
+    return {
+        key: (part[0].reshape(part.shape[1], -1), part[1].reshape(part.shape[1], -1)) for key, part in result.items()
+    }
 
 
-def explain(priced: Priced, index: int, step: StepTime, recompute: bool) -> Explanation:
+def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
     """What binds each term of one of the priced systems, its least certain origin and its floor."""
     shares: dict[str, dict[str, float]] = {}
-    sources: dict[str, dict[Origin, None]] = {}
+    origins: dict[str, list[Origin]] = {}
     floors: dict[str, float] = {}
-    nominal = priced.operations.seconds[:, 0, 0].tolist()
-    floor = priced.operations.floor_s.tolist()
-    binding = priced.operations.binding.tolist()
-    network = Origin("published", "bus bandwidth of NCCL on the cluster's links")
-    for block, runs in zip(priced.cases[index].blocks, step.runs.tolist(), strict=True):
-        if not runs:
-            continue
-        for phase, tasks in running_phases(block, recompute):
-            for task in tasks:
-                term = term_of(task, phase)
-                if isinstance(task.work, Transfer):
-                    resource, seconds, lowest, origin = "network", 0.0, 0.0, network
-                else:
-                    row = priced.number[task.work]
-                    resource, seconds, lowest = RESOURCES[binding[row]], nominal[row], floor[row]
-                    origin = priced.operations.origins[row]
-                part = shares.setdefault(term, {})
-                part[resource] = part.get(resource, 0.0) + runs * seconds
-                sources.setdefault(term, {})[origin] = None
-                floors[term] = floors.get(term, 0.0) + runs * lowest
+    case = priced.cases[index]
+    for block, runs in zip(case.blocks, step.runs.tolist(), strict=True):
+        for part in priced.parts(block, case.recompute) if runs else ():
+            by_resource = shares.setdefault(part.term, {})
+            by_resource[part.resource] = by_resource.get(part.resource, 0.0) + runs * part.seconds
+            floors[part.term] = floors.get(part.term, 0.0) + runs * part.floor_s
+            origins.setdefault(part.term, []).append(part.origin)
     bound_by = {term: max(part, key=part.__getitem__) for term, part in shares.items()}
-    return Explanation(floors, bound_by, {term: weakest(list(found)) for term, found in sources.items()})
+    return Explanation(floors, bound_by, {term: weakest(found) for term, found in origins.items()})
