@@ -110,6 +110,7 @@ class _Group:
         self._rates = Rates(profile, scenario.cluster.gpu, draws, gpu_named)
         # By the identity of a system or layout, which is held so that no other object can take it over.
         self._cases: dict[int, tuple[System, tuple[Scenario, Sizes, tuple[int, int]]]] = {}
+        self._sizes: dict[tuple[Any, ...], tuple[Scenario, Sizes]] = {}
         self._layouts: dict[int, Layout] = {}
         self._stages: dict[tuple[int, ...], Stages] = {}
         self._pipelines: dict[tuple[int, ...], list[Structure]] = {}
@@ -125,8 +126,16 @@ class _Group:
             case = replace(self.scenario, systems=(system,))
             case = case_of(case, assign(case, self._switches).systems[0])
             shape = (max(self._points, _points(system)), self.draws.width)
-            self._cases[id(system)] = system, (case, Sizes.of(case), shape)
+            self._cases[id(system)] = system, (case, self._sizes_of(case), shape)
         return self._cases[id(system)][1]
+
+    def _sizes_of(self, case: Scenario) -> Sizes:
+        """Sizes, shared by systems that differ in neither layout, training nor causal skipping."""
+        skip = case.systems[0].causal_skip
+        key = (id(case.layout), id(case.training), id(skip) if isinstance(skip, np.ndarray) else skip)
+        if key not in self._sizes:
+            self._sizes[key] = case, Sizes.of(case)
+        return self._sizes[key][1]
 
     def _pipeline(self, case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
         self._layouts.setdefault(id(case.layout), case.layout)

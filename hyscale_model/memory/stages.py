@@ -96,7 +96,7 @@ def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, i
     for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
         flying = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
-        layers[:, group.columns] = (group.rank_counts[:, 0] * flying)[:, None]
+        layers[:, group.columns] = (group.rank_counts[:, BLOCKS.index("attention_core")] * flying)[:, None]
     by_point = counts.reshape(pp, len(BLOCKS), *shape)
     held = [
         np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(BLOCKS), *shape)))

@@ -67,6 +67,8 @@ class Rates:
             )
         self.profile, self.gpu, self.draws, self._gpu_named = profile, gpu, draws, gpu_named
         self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+        # By family and the identity of a precision array, which is held so that no other can take it over.
+        self._mixed: dict[tuple[str, int], tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]] = {}
         self.hbm_bytes_per_s = gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)
         self.launch_s = self.factor("launch_s")
 
@@ -161,8 +163,12 @@ class Rates:
         fp8 = operation.fp8
         if not isinstance(fp8, np.ndarray):
             return self._inverse_rates(operation.family, "fp8" if fp8 else "bf16")
-        bf16_pair, fp8_pair = (self._inverse_rates(operation.family, name) for name in ("bf16", "fp8"))
-        return np.where(fp8 != 0, fp8_pair[0], bf16_pair[0]), np.where(fp8 != 0, fp8_pair[1], bf16_pair[1])
+        key = (operation.family, id(fp8))
+        if key not in self._mixed:
+            pairs = [self._inverse_rates(operation.family, name) for name in ("bf16", "fp8")]
+            mixed = tuple(np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True))
+            self._mixed[key] = fp8, (mixed[0], mixed[1])
+        return self._mixed[key][1]
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
         family = self.profile.family(name)
