@@ -174,16 +174,25 @@ def _assumptions(data: Mapping[str, Any], console: Console) -> None:
     if not assumptions:
         return
     canvas.heading(console, "Assumed, and drawn from")
-    rows = []
+    drawn: dict[tuple[str, str, str], None] = {}
     for assumption in assumptions:
-        if assumption.get("range"):
-            drawn = " to ".join(str(end) for end in assumption["range"])
-        elif isinstance(assumption.get("choices"), Mapping):
-            drawn = ", ".join(f"{choice} ({percent(weight)})" for choice, weight in assumption["choices"].items())
-        else:
-            drawn = ", ".join(str(choice) for choice in assumption.get("choices") or [])
-        rows.append([canvas.printable(text) for text in (assumption.get("path"), drawn, assumption.get("reason", ""))])
+        path = str(assumption.get("path"))
+        # What is drawn for every system alike is one line.
+        shown = f"systems.*.{path.rpartition('.')[2]}" if path.startswith("systems.") else path
+        drawn.setdefault((shown, _drawn(assumption), str(assumption.get("reason", ""))))
+    rows = [[canvas.printable(text) for text in row] for row in drawn]
     console.print(canvas.plain_table(["field", "values", "reason"], rows, left=(0, 1, 2), fold=(1, 2)))
+
+
+def _drawn(assumption: Mapping[str, Any]) -> str:
+    if assumption.get("range"):
+        return " to ".join(str(end) for end in assumption["range"])
+    choices = assumption.get("choices") or []
+    weights = choices.values() if isinstance(choices, Mapping) else assumption.get("weights")
+    if not weights:
+        return ", ".join(str(choice) for choice in choices)
+    total = sum(weights)
+    return ", ".join(f"{choice} ({percent(weight / total)})" for choice, weight in zip(choices, weights, strict=True))
 
 
 def _warnings(data: Mapping[str, Any], console: Console) -> None:
