@@ -31,11 +31,12 @@ POINTS = {
         "training.moe_imbalance": (1.0, 1.5, 1.1),
     },
 }
+UNBALANCED = "a balanced order waits in a batch for a launch and a read of the index keys, and not alone"
 DIFFERS = {
-    "sequence": "a balanced order waits for a kernel launch in a batch and not alone",
-    "ranks": "a balanced order waits for a kernel launch in a batch and not alone",
-    "order": "a balanced order waits for a kernel launch in a batch and not alone",
-    "mixed": "a balanced order waits for a kernel launch in a batch and not alone",
+    "sequence": UNBALANCED,
+    "ranks": UNBALANCED,
+    "order": UNBALANCED,
+    "mixed": UNBALANCED,
 }
 
 
