@@ -17,7 +17,10 @@ Number: TypeAlias = Any
 def equals(value: Number, *options: str) -> Number:
     """1 where a categorical value is one of ``options``, else 0 (works on names and arrays of names)."""
     if isinstance(value, np.ndarray):
-        return np.isin(value, options).astype(float)
+        matches = value == options[0]
+        for option in options[1:]:
+            matches = matches | (value == option)
+        return matches.astype(float)
     return float(value in options)
 
 

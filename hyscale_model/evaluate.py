@@ -64,12 +64,14 @@ class Evaluator:
 
     def memory(self, system: System) -> StageMemory:
         """Memory of a system's stages."""
-        parts = [group.memory(system).bytes for group in self._groups]
+        parts = [group.memory(system) for group in self._groups]
+        nominal = next(part for part, group in zip(parts, self._groups, strict=True) if group.is_nominal)
+        if len(parts) == 1:
+            return nominal
         # Where pipeline depth varies, shallower pipelines have empty stages at the end.
-        deepest = max(part.shape[0] for part in parts)
-        if any(part.shape[0] < deepest for part in parts):
-            parts = [np.pad(part, [(0, deepest - part.shape[0]), *[(0, 0)] * 4]) for part in parts]
-        return StageMemory(self._gather(parts))
+        deepest = max(part.totals.shape[0] for part in parts)
+        totals = [np.pad(p.totals, [(0, deepest - p.totals.shape[0]), (0, 0), (0, 0), (0, 0)]) for p in parts]
+        return StageMemory(self._gather(totals), nominal.always, nominal.at)
 
     def _merge_steps(self, parts: list[Evaluation]) -> Evaluation:
         if len(parts) == 1:
@@ -106,7 +108,9 @@ class _Group:
         self._switches = {path: value for path, value in values.items() if path.startswith("systems.")}
         self._points = max((value.shape[0] for value in values.values() if isinstance(value, np.ndarray)), default=1)
         self._rates = Rates(profile, scenario.cluster.gpu, draws, gpu_named)
-        # By the identity of a layout, which is held so that no other object can take it over.
+        # By the identity of a system or layout, which is held so that no other object can take it over.
+        self._cases: dict[int, tuple[System, tuple[Scenario, Sizes, tuple[int, int]]]] = {}
+        self._sizes: dict[tuple[Any, ...], tuple[Scenario, Sizes]] = {}
         self._layouts: dict[int, Layout] = {}
         self._stages: dict[tuple[int, ...], Stages] = {}
         self._pipelines: dict[tuple[int, ...], list[Structure]] = {}
@@ -117,9 +121,21 @@ class _Group:
         return self.draws.columns is None or self.draws.columns[0] == 0
 
     def case(self, system: System) -> tuple[Scenario, Sizes, tuple[int, int]]:
-        case = replace(self.scenario, systems=(system,))
-        case = case_of(case, assign(case, self._switches).systems[0])
-        return case, Sizes.of(case), (max(self._points, _points(system)), self.draws.width)
+        """The scenario as the system runs it, its sizes, and the shape (points, draws) of its results."""
+        if id(system) not in self._cases:
+            case = replace(self.scenario, systems=(system,))
+            case = case_of(case, assign(case, self._switches).systems[0])
+            shape = (max(self._points, _points(system)), self.draws.width)
+            self._cases[id(system)] = system, (case, self._sizes_of(case), shape)
+        return self._cases[id(system)][1]
+
+    def _sizes_of(self, case: Scenario) -> Sizes:
+        """Sizes, shared by systems that differ in neither layout, training nor causal skipping."""
+        skip = case.systems[0].causal_skip
+        key = (id(case.layout), id(case.training), id(skip) if isinstance(skip, np.ndarray) else skip)
+        if key not in self._sizes:
+            self._sizes[key] = case, Sizes.of(case)
+        return self._sizes[key][1]
 
     def _pipeline(self, case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
         self._layouts.setdefault(id(case.layout), case.layout)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.scenario.schema import Scenario, System
-from hyscale_model.summary import interval, verdict
+from hyscale_model.summary import intervals, verdict
 
 # Settings anybody can change, the least invasive first.
 TABLE_ROWS = (8192, 4096, 2048, 1024, 512)
@@ -36,8 +36,8 @@ def nearest_feasible(scenario: Scenario, system: System, evaluator: Evaluator) -
         settings["table_rows"] = rows
     batch = replace(system, **settings)
     peaks = evaluator.memory(batch).peak()
-    for (changes, candidate), peak in zip(candidates, peaks, strict=True):
-        if verdict(interval(peak[None, :]), scenario.cluster.gpu.memory_bytes) == "fits":
+    for (changes, candidate), peak in zip(candidates, intervals(peaks), strict=True):
+        if verdict(peak, scenario.cluster.gpu.memory_bytes) == "fits":
             return changes, candidate
     return None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from hyscale_model.rates.profile import Profile
 from hyscale_model.reported import compare
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import System
-from hyscale_model.summary import interval, intervals, summarize, summarize_memory
+from hyscale_model.summary import as_json, interval, intervals, summarize, summarize_memory
 
 SCHEMA_VERSION = 1
 # Order in which the ablation applies what differs between two systems: what removes most work first.
@@ -64,7 +65,7 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         "seed": seed,
         "file": resolved.file,
         "scenario": as_json(scenario),
-        "origins": {path: origin.as_json() for path, origin in resolved.origins.items()},
+        "origins": {path: _origin_json(origin) for path, origin in resolved.origins.items()},
         "systems": {
             name: summarize(result) | {"memory": known}
             for (name, result), known in zip(named.items(), memories, strict=True)
@@ -87,6 +88,11 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
     data["warnings"] += dropped
     data["origins"] |= result_origins(data, profile)
     return Prediction(data)
+
+
+@lru_cache(maxsize=4096)
+def _origin_json(origin: Origin) -> dict[str, str]:
+    return origin.as_json()
 
 
 def ablation_steps(base: System, target: System) -> list[tuple[str, System]]:
@@ -142,19 +148,6 @@ def _ablation(
         rows.append({"change": change, **named})
         before = result
     return rows
-
-
-def as_json(value: Any) -> Any:
-    """Plain JSON of a schema object: dataclasses as mappings, tuples as lists, systems by name."""
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        if value and all(isinstance(item, System) for item in value):
-            return {item.name: {k: as_json(v) for k, v in asdict(item).items() if k != "name"} for item in value}
-        return [as_json(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def result_origins(data: Mapping[str, Any], profile: Profile) -> dict[str, dict[str, str]]:

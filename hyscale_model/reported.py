@@ -8,7 +8,7 @@ from typing import Any
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation
-from hyscale_model.prediction import TERMS
+from hyscale_model.prediction import MEMORY_KINDS, TERMS
 from hyscale_model.scenario.schema import Reported
 from hyscale_model.summary import interval
 
@@ -26,7 +26,10 @@ def compare(
         if missing:
             warnings.append(f"{item.id or item.metric} is not compared: {' and '.join(missing)} is not predicted here")
             continue
-        predicted = predicted_metric(item.metric, data, named, f"reported[{index}].metric")
+        predicted = predicted_metric(item.metric, data, named, f"reported.{index}.metric")
+        if predicted is None:
+            warnings.append(f"{item.id or item.metric} is not compared: {item.metric} has no value here")
+            continue
         rows.append(
             {
                 "id": item.id or item.metric,
@@ -75,13 +78,18 @@ def inside(item: Reported, predicted: Mapping[str, float]) -> bool:
 
 def predicted_metric(
     metric: str, data: Mapping[str, Any], named: Mapping[str, Evaluation], field: str
-) -> dict[str, float]:
-    """The interval of a metric, a path in the JSON of a prediction; terms and memory kinds not present are 0."""
+) -> dict[str, float] | None:
+    """The interval of a metric, a path in the JSON of a prediction.
+
+    A term or kind of memory that a system does not have is 0; a ratio of it has no value, which is None.
+    """
     parts = metric.split(".")
     if len(parts) == 4 and (parts[0], parts[2]) == ("systems", "time_s") and parts[1] in named and parts[3] in TERMS:
         return interval(named[parts[1]].step.term(parts[3]))
     node: Any = data
     for part in parts:
+        if isinstance(node, Mapping) and part not in node and part in (*TERMS, *MEMORY_KINDS):
+            return None if parts[0] == "speedup_by_term" else dict.fromkeys(("nominal", "p10", "p50", "p90"), 0.0)
         if not isinstance(node, Mapping) or part not in node:
             options = ", ".join(list(node)[:12]) if isinstance(node, Mapping) else "nothing below"
             raise InputError(f"no metric {metric} in the prediction: {part} is unknown", field=field, expected=options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from hyscale_model.memory.layer import layer_bytes
 from hyscale_model.memory.stages import KINDS, MOMENTS, StageMemory
 from hyscale_model.prediction import SELECTION_TERMS, TERMS, Origin
 from hyscale_model.rates.roofline import weakest
-from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.step import IDLE_TERMS, StepTime
+from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.step.step import IDLE_TERMS
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
@@ -53,59 +52,56 @@ def intervals(rows: np.ndarray) -> list[dict[str, float]]:
 
 
 def summarize(result: Evaluation) -> dict[str, Any]:
-    """The JSON of one system, for a single scenario."""
+    """The JSON of one system without its memory, for a single scenario."""
     step, case, sizes = result.step, result.case, result.sizes
+    work, cluster = case.workload, case.cluster
     explanation = result.explain()
     used = [term for term in TERMS if step.term(term).any()]
-    stacked = np.concatenate([step.seconds, *(step.term(term) for term in used)])
-    low, middle, high = quantiles(stacked).tolist()
-    nominal = stacked[:, 0].tolist()
-    time_s = dict(zip(used, nominal[1:], strict=True))
-    terms = {
-        term: {"p10": low[row], "p50": middle[row], "p90": high[row], "origin": _origin(explanation.origins, term)}
-        for row, term in enumerate(used, start=1)
-    }
+    tokens = np.broadcast_to(work.global_batch_size * work.sequence_length, step.seconds.shape)
+    selection = sum(step.term(term) for term in SELECTION_TERMS)
+    rows = [
+        step.seconds,
+        selection / step.seconds,
+        step.term("selection_recompute") / step.seconds,
+        tokens / sizes.world / step.seconds,
+        *(step.term(term) for term in used),
+    ]
+    seconds, share, recompute_share, throughput, *per_term = intervals(np.concatenate(rows))
+    time_s = {term: row["nominal"] for term, row in zip(used, per_term, strict=True)}
     busy = sum(value for term, value in time_s.items() if term not in (*IDLE_TERMS, "optimizer"))
-    selection = sum(time_s.get(term, 0.0) for term in SELECTION_TERMS)
-    tokens = case.workload.global_batch_size * case.workload.sequence_length
-    world = sizes.world
-    flops = training_flops_per_token(case.model, case.workload.sequence_length, sizes.selected)
-    gpu_hours = world * step.seconds / 3600 / (tokens / 1e9)
-    price = case.cluster.usd_per_gpu_hour
-    nominal_tokens = _nominal(tokens)
+    world, processed = _nominal(sizes.world), _nominal(tokens)
+    flops = _nominal(training_flops_per_token(case.model, work.sequence_length, sizes.selected))
+    gpu_hours = world * seconds["nominal"] / 3600 / (processed / 1e9)
     return {
-        "switches": {
-            name: value for name, value in asdict(case.systems[0]).items() if name not in ("name", "layout", "training")
-        },
-        "step_time_s": {"nominal": nominal[0], "p10": low[0], "p50": middle[0], "p90": high[0]},
+        "switches": as_json(case.systems[0], leave_out=("name", "layout", "training")),
+        "step_time_s": seconds,
         "time_s": time_s,
-        "terms": terms,
-        "hidden_communication_s": {name: float(values[0, 0]) for name, values in step.hidden.items()},
+        "terms": {
+            term: {name: row[name] for name in QUANTILES} | {"origin": _origin(explanation.origins, term)}
+            for term, row in zip(used, per_term, strict=True)
+        },
+        "hidden_communication_s": {name: _nominal(values) for name, values in step.hidden.items()},
         "floor_s": {term: value for term, value in explanation.floor_s.items() if term in time_s},
         "bound_by": {term: value for term, value in explanation.bound_by.items() if term in time_s},
         "critical_stage": int(step.stage[0, 0]),
         "busy_time_s": busy,
-        "selection_share_of_step": _share(step, SELECTION_TERMS),
-        "selection_share_of_busy": selection / busy if busy else 0.0,
-        "selection_recompute_share_of_step": _share(step, ("selection_recompute",)),
-        "tokens_per_s_per_gpu": interval(np.broadcast_to(tokens / world / step.seconds, step.seconds.shape)),
-        "model_flops_utilization": _nominal(flops)
-        * nominal_tokens
-        / (nominal[0] * _nominal(world) * case.cluster.gpu.bf16_flops),
+        "selection_share_of_step": share,
+        "selection_share_of_busy": _nominal(selection) / busy if busy else 0.0,
+        "selection_recompute_share_of_step": recompute_share,
+        "tokens_per_s_per_gpu": throughput,
+        "model_flops_utilization": flops * processed / (seconds["nominal"] * world * cluster.gpu.bf16_flops),
         "micro_batches": int(_nominal(sizes.micro_batches)),
         "data_parallel": int(_nominal(sizes.dp)),
         "hytopk": _hytopk(result),
-        "gpu_hours_per_billion_tokens": float(np.ravel(gpu_hours)[0]),
-        "cost_per_billion_tokens": None if price is None else float(np.ravel(gpu_hours)[0]) * _nominal(price),
+        "gpu_hours_per_billion_tokens": gpu_hours,
+        "cost_per_billion_tokens": (
+            None if cluster.usd_per_gpu_hour is None else gpu_hours * _nominal(cluster.usd_per_gpu_hour)
+        ),
     }
 
 
 def _nominal(value: Number) -> float:
     return float(np.ravel(value)[0])
-
-
-def _share(step: StepTime, terms: Sequence[str]) -> dict[str, float]:
-    return interval(sum(step.term(term) for term in terms) / step.seconds)
 
 
 def _origin(found: Mapping[str, Origin], term: str) -> str:
@@ -127,12 +123,11 @@ def _hytopk(result: Evaluation) -> dict[str, float] | None:
 
 def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
     """The memory part of a system's JSON: peak, verdict, what it consists of, by stage."""
-    totals = memory.totals
-    nominal = totals[:, :, 0, 0]
+    nominal = memory.totals[:, :, 0, 0]
     stage, moment = np.unravel_index(nominal.argmax(), nominal.shape)
     capacity = _nominal(case.cluster.gpu.memory_bytes)
-    peak = interval(totals.max(axis=(0, 1)))
-    kinds = memory.bytes[:, :, :, 0, 0]
+    peak = interval(memory.peak())
+    kinds = memory.nominal_kinds()
     layer = layer_bytes(case, Sizes.of(case))
     stages = [
         {
@@ -179,3 +174,21 @@ def _overflow(kinds: np.ndarray, peak: float, capacity: float, stage: int) -> di
     if peak <= capacity:
         return None
     return {"kind": KINDS[int(kinds.argmax())], "by_bytes": peak - capacity, "stage": stage}
+
+
+def as_json(value: Any, leave_out: Sequence[str] = ()) -> Any:
+    """Plain JSON of a schema object: dataclasses as mappings, tuples as lists, systems as a mapping by name.
+
+    Where a field is drawn, its nominal value stands for it.
+    """
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__ if name not in leave_out}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if value and all(isinstance(item, System) for item in value):
+            return {item.name: as_json(item, ("name",)) for item in value}
+        return [as_json(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.flat[0].item()
+    return value.item() if isinstance(value, np.generic) else value

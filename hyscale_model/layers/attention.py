@@ -1,4 +1,4 @@
-"""The attention block of a DSA layer: MLA projections, selection, index loss, sparse attention in absorbed form.
+"""The attention of a DSA layer in three blocks: projections in, core (selection, sparse attention, index loss), out.
 
 Keys and values are one latent of r + rope values a token, gathered over context ranks; queries are absorbed into
 its space, so attention is multi-query over k selected latents (DeepSeek-V3.2-Exp report; absorbed MLA).
@@ -10,7 +10,7 @@ from hyscale_model.arrays import Number
 from hyscale_model.layers.index_loss import index_backward_tasks, index_loss_tasks
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor, Operation, Task, Transfer
-from hyscale_model.layers.selection import is_fp8_index, recomputed_selection, selection_tasks
+from hyscale_model.layers.selection import recomputed_selection, selection_tasks
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes, index_key_bytes
 from hyscale_model.layers.sparse_attention import sparse_attention
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
@@ -40,69 +40,91 @@ def elementwise(name: str, values: Number, term: str = "other_compute", launches
     )
 
 
-# Switches of a system that the parts of the block depend on; the rest of a part follows from layout and training.
+# Switches of a system that the parts of the core depend on; the rest of a part follows from layout and training.
 SELECTION_SWITCHES = ("selection", "table_rows", "table_topk", "causal_skip")
 CORE_SWITCHES = ("backend", "sparse_attention")
 
 
-def attention_block(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> Block:
-    """All tasks of the attention block for one micro-batch on one rank; ``memo`` holds parts other systems share."""
-    system = case.systems[0]
-    fp8 = float(case.training.precision == "fp8")
-    with_loss = case.training.index_loss == "sparse"
-    before, after = memo.part("projections", case, (), lambda: _projections(case, sizes, fp8))
-    index = memo.part("index projections", case, (), lambda: _index_projections(case, sizes))
-    gathers = memo.part("gathers", case, ("cp_overlap",), lambda: _gathers(case, sizes))
-    attend, core_backward = memo.part("core", case, CORE_SWITCHES, lambda: _core(case, sizes, factor))
-    teacher = memo.part("index loss", case, (), lambda: index_loss_tasks(case, sizes)) if with_loss else ()
-    selection = memo.part("selection", case, SELECTION_SWITCHES, lambda: selection_tasks(case, sizes, factor))
-    reselection = recomputed_selection(case, sizes, selection)
-    # Where nothing is scored again, the gradients of the kept scores stay from the forward pass.
-    again = () if system.recompute_selection == "skip" else teacher
-    return Block(
-        name="attention",
-        forward=(*before, *index, *gathers, *selection, attend, *teacher, *after),
-        recompute=(*before, *index, *gathers, *reselection, attend, *again, *after),
-        backward=memo.part(
-            "attention backward", case, CORE_SWITCHES, lambda: _backward(case, sizes, core_backward, with_loss, fp8)
-        ),
-    )
-
-
-def _core(case: Scenario, sizes: Sizes, factor: Factor) -> tuple[Task, Operation]:
-    forward, backward = sparse_attention(case, sizes, factor)
-    task = Task(name="sparse_attention.forward", term="sparse_attention", work=forward, after=("cp.latent",))
-    return task, backward
-
-
-def _projections(case: Scenario, sizes: Sizes, fp8: Number) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    model, tokens, tp = case.model, sizes.tokens, case.layout.tp
-    heads = model.num_attention_heads / tp
+def input_block(case: Scenario, sizes: Sizes) -> Block:
+    """Norm, MLA projections into latent space and index projections: the same for every system."""
+    model, tokens, fp8 = case.model, sizes.tokens, _fp8(case)
+    heads = model.num_attention_heads / case.layout.tp
     hidden, latent = model.hidden_size, model.kv_lora_rank + model.qk_rope_head_dim
-    before = (
+    key = model.qk_nope_head_dim + model.qk_rope_head_dim
+    term = "projections"
+    forward = (
         elementwise("attention.norm", 2 * sizes.queries * hidden),
         *gather_tokens(case, sizes, "attention"),
-        gemm("projection.q_down", "projections", tokens, hidden, model.q_lora_rank, fp8),
-        gemm("projection.kv_down", "projections", tokens, hidden, latent, fp8),
+        gemm("projection.q_down", term, tokens, hidden, model.q_lora_rank, fp8),
+        gemm("projection.kv_down", term, tokens, hidden, latent, fp8),
         elementwise("projection.norms", 2 * tokens * (model.q_lora_rank + latent), launches=3),
-        gemm(
-            "projection.q_up",
-            "projections",
-            tokens,
-            model.q_lora_rank,
-            heads * (model.qk_nope_head_dim + model.qk_rope_head_dim),
-            fp8,
-        ),
+        gemm("projection.q_up", term, tokens, model.q_lora_rank, heads * key, fp8),
         _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8),
         elementwise("projection.rope", 2 * tokens * heads * model.qk_rope_head_dim),
+        *_index_projections(case, sizes),
     )
-    after = (
+    backward = (
+        _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8, backward=True),
+        gemm("projection.q_up", term, tokens, model.q_lora_rank, heads * key, fp8, backward=True),
+        elementwise("projection.norms_backward", 3 * tokens * (model.q_lora_rank + latent), launches=3),
+        gemm("projection.q_down", term, tokens, hidden, model.q_lora_rank, fp8, backward=True),
+        gemm("projection.kv_down", term, tokens, hidden, latent, fp8, backward=True),
+        *scatter_tokens(case, sizes, "attention_backward"),
+        elementwise("attention.norm_backward", 3 * sizes.queries * hidden),
+    )
+    return Block(name="attention_input", forward=forward, recompute=forward, backward=backward)
+
+
+def core_block(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> Block:
+    """Gathers, selection, sparse attention and index loss; ``memo`` holds parts that other systems share."""
+    with_loss = case.training.index_loss == "sparse"
+    gathers = memo.part("gathers", case, ("cp_overlap",), lambda: _gathers(case, sizes))
+    selection = memo.part("selection", case, SELECTION_SWITCHES, lambda: selection_tasks(case, sizes, factor))
+    attend, backward = memo.part("core", case, CORE_SWITCHES, lambda: _core(case, sizes, factor, with_loss))
+    teacher = memo.part("index loss", case, (), lambda: index_loss_tasks(case, sizes)) if with_loss else ()
+    # Where nothing is scored again, the gradients of the kept scores stay from the forward pass.
+    again = () if case.systems[0].recompute_selection == "skip" else teacher
+    return Block(
+        name="attention_core",
+        forward=(*gathers, *selection, attend, *teacher),
+        recompute=(*gathers, *recomputed_selection(case, sizes, selection), attend, *again),
+        backward=backward,
+    )
+
+
+def output_block(case: Scenario, sizes: Sizes) -> Block:
+    """From latent space to the residual stream: the same for every system."""
+    model, fp8 = case.model, _fp8(case)
+    width, hidden = model.num_attention_heads / case.layout.tp * model.v_head_dim, model.hidden_size
+    forward = (
         _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8),
-        gemm("projection.output", "projections", tokens, heads * model.v_head_dim, hidden, fp8),
+        gemm("projection.output", "projections", sizes.tokens, width, hidden, fp8),
         *scatter_tokens(case, sizes, "attention"),
         elementwise("attention.residual", 3 * sizes.queries * hidden),
     )
-    return before, after
+    backward = (
+        elementwise("attention.residual_backward", 3 * sizes.queries * hidden),
+        *gather_tokens(case, sizes, "attention_backward"),
+        gemm("projection.output", "projections", sizes.tokens, width, hidden, fp8, backward=True),
+        _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8, backward=True),
+    )
+    return Block(name="attention_output", forward=forward, recompute=forward, backward=backward)
+
+
+def _fp8(case: Scenario) -> float:
+    return float(case.training.precision == "fp8")
+
+
+def _core(case: Scenario, sizes: Sizes, factor: Factor, with_loss: bool) -> tuple[Task, tuple[Task, ...]]:
+    """The attention task of forward and recomputation, and all tasks of the core's backward."""
+    model = case.model
+    forward, backward = sparse_attention(case, sizes, factor)
+    task = Task(name="sparse_attention.forward", term="sparse_attention", work=forward, after=("cp.latent",))
+    return task, (
+        Task(name="sparse_attention.backward", term="sparse_attention", work=backward),
+        _scatter("cp.latent_gradient", case, sizes, model.kv_lora_rank + model.qk_rope_head_dim),
+        *(_index_backward(case, sizes) if with_loss else ()),
+    )
 
 
 def _absorb(name: str, case: Scenario, sizes: Sizes, width: Number, fp8: Number, backward: bool = False) -> Task:
@@ -150,37 +172,13 @@ def _gathers(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
 def _gathered_bytes(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
     model, tokens = case.model, case.workload.micro_batch_size * sizes.keys
     latent = tokens * (model.kv_lora_rank + model.qk_rope_head_dim) * BF16_BYTES
-    return latent, tokens * index_key_bytes(model.index_head_dim, is_fp8_index(case))
+    return latent, tokens * index_key_bytes(model.index_head_dim, sizes.fp8_index)
 
 
 def gathered_bytes(case: Scenario, sizes: Sizes) -> Number:
     """Bytes of latents and index keys of the whole sequence on one rank."""
     latent, index = _gathered_bytes(case, sizes)
     return latent + index
-
-
-def _backward(case: Scenario, sizes: Sizes, core: Operation, with_loss: bool, fp8: Number) -> tuple[Task, ...]:
-    model, tokens, tp = case.model, sizes.tokens, case.layout.tp
-    heads = model.num_attention_heads / tp
-    hidden, latent = model.hidden_size, model.kv_lora_rank + model.qk_rope_head_dim
-    key = model.qk_nope_head_dim + model.qk_rope_head_dim
-    term = "projections"
-    return (
-        elementwise("attention.residual_backward", 3 * sizes.queries * hidden),
-        *gather_tokens(case, sizes, "attention_backward"),
-        gemm("projection.output", term, tokens, heads * model.v_head_dim, hidden, fp8, backward=True),
-        _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8, backward=True),
-        Task(name="sparse_attention.backward", term="sparse_attention", work=core),
-        _scatter("cp.latent_gradient", case, sizes, latent),
-        _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8, backward=True),
-        gemm("projection.q_up", term, tokens, model.q_lora_rank, heads * key, fp8, backward=True),
-        elementwise("projection.norms_backward", 3 * tokens * (model.q_lora_rank + latent), launches=3),
-        gemm("projection.q_down", term, tokens, hidden, model.q_lora_rank, fp8, backward=True),
-        gemm("projection.kv_down", term, tokens, hidden, latent, fp8, backward=True),
-        *(_index_backward(case, sizes) if with_loss else ()),
-        *scatter_tokens(case, sizes, "attention_backward"),
-        elementwise("attention.norm_backward", 3 * sizes.queries * hidden),
-    )
 
 
 def _index_backward(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:

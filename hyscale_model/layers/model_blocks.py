@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hyscale_model.layers.attention import attention_block
+from hyscale_model.layers.attention import core_block, input_block, output_block
 from hyscale_model.layers.ends import embedding_block, head_block
 from hyscale_model.layers.feed_forward import dense_block, moe_block
 from hyscale_model.layers.memo import Memo
@@ -14,13 +14,15 @@ from hyscale_model.layers.operation import Block, Factor
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import Scenario
 
-BLOCKS = ("attention", "dense_ffn", "moe", "embedding", "head")
+BLOCKS = ("attention_input", "attention_core", "attention_output", "dense_ffn", "moe", "embedding", "head")
 
 
 def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tuple[Block, ...]:
     """One block of each kind, in the order of ``BLOCKS``; what systems have in common comes from ``memo``."""
     return (
-        attention_block(case, sizes, factor, memo),
+        memo.part("attention input", case, (), lambda: input_block(case, sizes)),
+        core_block(case, sizes, factor, memo),
+        memo.part("attention output", case, (), lambda: output_block(case, sizes)),
         memo.part("dense", case, (), lambda: dense_block(case, sizes)),
         memo.part("moe", case, ("dispatcher",), lambda: moe_block(case, sizes)),
         memo.part("embedding", case, (), lambda: embedding_block(case, sizes)),
@@ -40,7 +42,7 @@ def block_counts(layers: int, dense_layers: int, stage_layers: tuple[int, ...]) 
     ends = np.cumsum(stage_layers)
     dense = np.diff(np.minimum(ends, dense_layers), prepend=0)
     counts = np.zeros((len(stage_layers), len(BLOCKS)))
-    counts[:, BLOCKS.index("attention")] = stage_layers
+    counts[:, : BLOCKS.index("dense_ffn")] = np.array(stage_layers)[:, None]
     counts[:, BLOCKS.index("dense_ffn")] = dense
     counts[:, BLOCKS.index("moe")] = stage_layers - dense
     counts[0, BLOCKS.index("embedding")] = 1

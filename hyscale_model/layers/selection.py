@@ -9,18 +9,13 @@ Floors per rank, with n queries, L keys of which V are scored per query, H index
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, equals, minimum, where
+from hyscale_model.arrays import Number, minimum, where
 from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, mean_samples
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES, Sizes, index_key_bytes
 from hyscale_model.scenario.schema import Scenario
 
 CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
-
-
-def is_fp8_index(case: Scenario) -> Number:
-    """1 where the indexer scores in FP8."""
-    return equals(case.training.index_precision, "fp8")
 
 
 def score_flops(queries: Number, keys: Number, case: Scenario) -> Number:
@@ -46,7 +41,7 @@ def waiting_tasks(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
     """Time the mean rank waits for the context rank that scores most; nothing when the order is balanced."""
     excess = sizes.slowest_over_mean - 1
     if not isinstance(excess, float) or excess > 0:
-        work = _scores(case, sizes.queries * excess, sizes.scored, 1.0)
+        work = _scores(case, sizes, sizes.queries * excess, sizes.scored, 1.0)
         return (Task(name="selection.wait", term="waiting", work=work),)
     return ()
 
@@ -59,7 +54,7 @@ def table_scoring(case: Scenario, sizes: Sizes, factor: Factor) -> dict[str, Ope
     """
     blocks = _table_blocks(case, sizes)
     epilogue = factor("table_epilogue")
-    scores = _scores(case, sizes.queries, sizes.scored, epilogue, launches=blocks)
+    scores = _scores(case, sizes, sizes.queries, sizes.scored, epilogue, launches=blocks)
     written = FP32_BYTES * sizes.queries * sizes.scored
     cleaned = FP32_BYTES * sizes.queries * (sizes.keys - sizes.visible)
     return {
@@ -101,19 +96,20 @@ def _hytopk(case: Scenario, sizes: Sizes, factor: Factor) -> dict[str, Operation
     candidates = minimum(full.candidates, sizes.visible)
     bits = queries * sizes.scored / 8
     return {
-        "selection.sample": _scores(case, queries, samples, 1.0, written=FP32_BYTES * queries * samples),
+        "selection.sample": _scores(case, sizes, queries, samples, 1.0, written=FP32_BYTES * queries * samples),
         "selection.threshold": Operation(
             family="candidate_select", sm_work=FP32_BYTES * queries * samples, hbm_bytes=FP32_BYTES * queries * samples
         ),
         "selection.filter": _scores(
             case,
+            sizes,
             queries,
             sizes.scored,
             factor("filter_epilogue"),
             written=bits + CANDIDATE_BYTES * queries * candidates,
         ),
         "selection.check": Operation(family="elementwise", hbm_bytes=INT32_BYTES * queries),
-        "selection.recover": _scores(case, minimum(RECOVERY_ROWS, queries), sizes.keys, 1.0, launches=4),
+        "selection.recover": _scores(case, sizes, minimum(RECOVERY_ROWS, queries), sizes.keys, 1.0, launches=4),
         "selection.select": Operation(
             family="candidate_select",
             sm_work=FP32_BYTES * queries * candidates,
@@ -126,7 +122,7 @@ def _hytopk(case: Scenario, sizes: Sizes, factor: Factor) -> dict[str, Operation
 def replay_scoring(case: Scenario, sizes: Sizes) -> dict[str, Operation]:
     """Scores of the k kept keys only: what the index loss needs of recomputation."""
     kept = sizes.queries * sizes.selected
-    fp8 = is_fp8_index(case)
+    fp8 = sizes.fp8_index
     gathered = sizes.keys * index_key_bytes(case.model.index_head_dim, fp8)
     return {
         "selection.replay": Operation(
@@ -185,9 +181,16 @@ def _table_blocks(case: Scenario, sizes: Sizes) -> Number:
 
 
 def _scores(
-    case: Scenario, queries: Number, keys: Number, epilogue: Number, *, written: Number = 0.0, launches: Number = 1
+    case: Scenario,
+    sizes: Sizes,
+    queries: Number,
+    keys: Number,
+    epilogue: Number,
+    *,
+    written: Number = 0.0,
+    launches: Number = 1,
 ) -> Operation:
-    fp8 = is_fp8_index(case)
+    fp8 = sizes.fp8_index
     flops = score_flops(queries, keys, case)
     query_bytes = queries * case.model.index_n_heads * index_key_bytes(case.model.index_head_dim, fp8)
     return Operation(

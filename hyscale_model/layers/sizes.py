@@ -27,6 +27,7 @@ class Sizes:
         scored: mean keys scored per query (``visible``, or all with ``causal_skip`` off).
         slowest_over_mean: scored keys of the busiest context rank over the mean.
         selected: mean keys attended per query.
+        fp8_index: 1 where the indexer scores in FP8.
     """
 
     world: Number
@@ -39,6 +40,7 @@ class Sizes:
     scored: Number
     slowest_over_mean: Number
     selected: Number
+    fp8_index: Number
 
     @classmethod
     def of(cls, case: Scenario) -> Sizes:
@@ -68,6 +70,7 @@ class Sizes:
             scored=scored,
             slowest_over_mean=slowest,
             selected=selected,
+            fp8_index=equals(case.training.index_precision, "fp8"),
         )
 
 

@@ -37,18 +37,31 @@ KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Bytes of each kind, shape (stages, moments, kinds, points, draws)."""
+    """Memory of every stage at every moment of ``MOMENTS``.
 
-    bytes: np.ndarray
+    Attributes:
+        totals: bytes, shape (stages, moments, points, draws).
+        always: bytes by kind that are there all the time, broadcastable to (stages, points, draws).
+        at: bytes by (moment, kind) that come on top, likewise.
+    """
 
-    @property
-    def totals(self) -> np.ndarray:
-        """Sum over kinds, shape (stages, moments, points, draws)."""
-        return self.bytes.sum(axis=2)
+    totals: np.ndarray
+    always: dict[str, Number]
+    at: dict[tuple[str, str], Number]
 
     def peak(self) -> np.ndarray:
         """Largest total of any stage and moment, shape (points, draws)."""
-        return self.totals.max(axis=(0, 1))
+        peak: np.ndarray = self.totals.max(axis=(0, 1))
+        return peak
+
+    def nominal_kinds(self) -> np.ndarray:
+        """Bytes by kind at the nominal point, shape (stages, moments, kinds); they sum to ``totals`` there."""
+        kinds = np.zeros((self.totals.shape[0], len(MOMENTS), len(KINDS)))
+        for kind, value in self.always.items():
+            kinds[:, :, KINDS.index(kind)] = _nominal(value)[:, None]
+        for (moment, kind), value in self.at.items():
+            kinds[:, MOMENTS.index(moment), KINDS.index(kind)] = _nominal(value)
+        return kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,7 @@ def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, i
     for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
         flying = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
-        layers[:, group.columns] = (group.rank_counts[:, 0] * flying)[:, None]
+        layers[:, group.columns] = (group.rank_counts[:, BLOCKS.index("attention_core")] * flying)[:, None]
     by_point = counts.reshape(pp, len(BLOCKS), *shape)
     held = [
         np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(BLOCKS), *shape)))
@@ -111,7 +124,6 @@ def stage_memory(
         allocator: bytes reserved per byte of activations in use.
     """
     ranks = stages.moe.shape[0]
-    result = np.zeros((ranks, len(MOMENTS), len(KINDS), *shape))
     shared, experts = stages.held
     shards = optimizer_shards(case, sizes)
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
@@ -121,11 +133,19 @@ def stage_memory(
         "optimizer": FP32_BYTES * ADAM_STATES * (shared / shards[0] + experts / shards[1]),
         "framework": framework,
     }
-    for kind, value in always.items():
-        result[:, :, KINDS.index(kind)] = np.broadcast_to(value, (ranks, *shape))[:, None]
-    for (moment, kind), value in _moments(case, layer_bytes(case, sizes), stages, allocator).items():
-        result[:, MOMENTS.index(moment), KINDS.index(kind)] = value
-    return StageMemory(result)
+    at = _moments(case, layer_bytes(case, sizes), stages, allocator)
+    fixed = sum(always.values())
+    totals = np.empty((ranks, len(MOMENTS), *shape))
+    for index, moment in enumerate(MOMENTS):
+        totals[:, index] = sum((value for (when, _), value in at.items() if when == moment), start=fixed)
+    return StageMemory(totals, always, at)
+
+
+def _nominal(value: Number) -> np.ndarray:
+    """The nominal column of a number that broadcasts to (stages, points, draws), shape (stages or 1,)."""
+    array = np.asarray(value)
+    column: np.ndarray = array[:, 0, 0] if array.ndim == 3 else array.reshape(-1)[:1]
+    return column
 
 
 def _moments(case: Scenario, of: LayerBytes, stages: Stages, allocator: Number) -> dict[tuple[str, str], Number]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from hyscale_model import catalog
+from hyscale_model.errors import InputError
 from hyscale_model.rates.profile import Profile
 from hyscale_model.scenario.load import load
 from hyscale_model.scenario.schema import Gpu
@@ -19,11 +21,12 @@ def gpu_named(name: str) -> Gpu:
 
 def load_profile(name: str) -> Profile:
     """A shipped profile by name, or a profile file by path."""
-    if name in catalog.names("profiles"):
-        return _shipped(name)
-    if Path(name).suffix in (".yaml", ".yml", ".json"):
+    if name not in catalog.names("profiles") and Path(name).suffix in (".yaml", ".yml", ".json"):
         return Profile.parse(load(name).data)
-    return _shipped(name)
+    try:
+        return _shipped(name)
+    except InputError as error:
+        raise replace(error, field="profile") from None
 
 
 @lru_cache(maxsize=8)

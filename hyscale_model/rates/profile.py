@@ -120,11 +120,13 @@ class Profile:
         try:
             return self.families[name]
         except KeyError:
-            raise UnpricedError(
-                f"profile {self.name} has no rate for kernel family {name}",
-                field="profile",
-                expected=f"a profile with that family, or a backend among: {', '.join(sorted(self.families))}",
-            ) from None
+            stem, _, variant = name.partition(".")
+            known = sorted(other.partition(".")[2] for other in self.families if other.startswith(f"{stem}."))
+            field = "systems.*.backend" if variant else "profile"
+            expected = (
+                f"one of {', '.join(known)}, or a profile with that rate" if known else "a profile with that family"
+            )
+            raise UnpricedError(f"profile {self.name} has no rate for {name}", field=field, expected=expected) from None
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

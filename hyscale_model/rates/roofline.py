@@ -22,28 +22,36 @@ EXPONENT = 8
 RESOURCES = ("tensor", "sm", "hbm")
 
 
-def smooth_maximum(*times: Number) -> Number:
+def smooth_maximum(*times: np.ndarray) -> np.ndarray:
     """(sum of t^8)^(1/8): the time of resources used side by side; exact where one dominates."""
-    total = 0.0
+    total: np.ndarray | None = None
     for time in times:
-        total = total + np.square(np.square(np.square(time)))
-    return np.sqrt(np.sqrt(np.sqrt(total)))
+        power = np.square(time)
+        np.square(power, out=power)
+        np.square(power, out=power)
+        total = power if total is None else total + power
+    assert total is not None
+    for _ in range(3):
+        total = np.sqrt(total)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
 class OperationTimes:
-    """Times of a list of operations; first axis: operation, then (points, draws).
+    """Times of a list of operations.
 
     Attributes:
-        seconds: time with launches.
+        seconds: time of each with launches, arrays that broadcast to (points, draws).
+        nominal_s: the same at the nominal point.
         floor_s: nominal lower bound at the peaks of the GPU (tensor peak and HBM peak, launches free).
-        binding: index into ``RESOURCES`` of what binds at nominal inputs.
+        binding: index into ``RESOURCES`` of what binds at the nominal point.
         origins: where the binding rate of each operation comes from.
     """
 
-    seconds: np.ndarray
-    floor_s: np.ndarray
-    binding: np.ndarray
+    seconds: tuple[np.ndarray, ...]
+    nominal_s: list[float]
+    floor_s: list[float]
+    binding: list[int]
     origins: tuple[Origin, ...]
 
 
@@ -59,6 +67,8 @@ class Rates:
             )
         self.profile, self.gpu, self.draws, self._gpu_named = profile, gpu, draws, gpu_named
         self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+        # By family and the identity of a precision array, which is held so that no other can take it over.
+        self._mixed: dict[tuple[str, int], tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]] = {}
         self.hbm_bytes_per_s = gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)
         self.launch_s = self.factor("launch_s")
 
@@ -109,34 +119,56 @@ class Rates:
 
     def times(self, operations: Sequence[Operation]) -> OperationTimes:
         """Seconds, floors and what binds, for all operations at once."""
-        flops = _stack([operation.flops for operation in operations])
-        hbm = _stack([operation.hbm_bytes for operation in operations])
-        work = _stack([op.flops if op.sm_work is None else op.sm_work for op in operations])
-        launches = _stack([operation.launches for operation in operations])
         inverse = [self._mixed_inverse(operation) for operation in operations]
-        times = (
-            flops * _stack([tensor for tensor, _ in inverse]),
-            work * _stack([sm for _, sm in inverse]),
-            hbm / self.hbm_bytes_per_s,
-        )
-        seconds = smooth_maximum(*times) + launches * self.launch_s
-        nominal = [np.broadcast_to(part[:, 0, 0], len(operations)) for part in times]
-        binding = np.argmax(nominal, axis=0)
-        fp8 = [bool(op.fp8[0, 0] if isinstance(op.fp8, np.ndarray) else op.fp8) for op in operations]
+        computing = [row for row, pair in enumerate(inverse) if pair is not None]
+        # Operations that only move bytes need no maximum.
+        seconds = [self._streaming(operation) for operation in operations]
+        nominal = np.zeros((len(RESOURCES), len(operations)))
+        nominal[2] = [_first(operation.hbm_bytes) for operation in operations] / self.hbm_bytes_per_s[0, 0]
+        if computing:
+            some = [operations[row] for row in computing]
+            pairs = [pair for pair in inverse if pair is not None]
+            flops = _stack([operation.flops for operation in some])
+            tensor = flops * _stack([pair[0] for pair in pairs])
+            sm = _stack([op.flops if op.sm_work is None else op.sm_work for op in some]) * _stack([p[1] for p in pairs])
+            hbm = _stack([operation.hbm_bytes for operation in some]) / self.hbm_bytes_per_s
+            nominal[0, computing], nominal[1, computing] = tensor[:, 0, 0], sm[:, 0, 0]
+            for row, value in zip(computing, smooth_maximum(tensor, sm, hbm), strict=True):
+                seconds[row] = value + operations[row].launches * self.launch_s
+        binding: list[int] = nominal.argmax(axis=0).tolist()
+        fp8 = [bool(_first(operation.fp8)) for operation in operations]
         peak = np.where(fp8, self.gpu.fp8_flops or np.inf, self.gpu.bf16_flops)
-        floor = np.maximum(flops[:, 0, 0] / peak, hbm[:, 0, 0] / self.gpu.hbm_bytes_per_s)
+        work = np.array([_first(operation.flops) for operation in operations])
+        at_peak = self.hbm_bytes_per_s[0, 0] / self.gpu.hbm_bytes_per_s
         origins = tuple(
             self._origin(operation.family, RESOURCES[resource], "fp8" if narrow else "bf16")
-            for operation, resource, narrow in zip(operations, binding.tolist(), fp8, strict=True)
+            for operation, resource, narrow in zip(operations, binding, fp8, strict=True)
         )
-        return OperationTimes(seconds, floor, binding, origins)
+        return OperationTimes(
+            seconds=tuple(seconds),
+            nominal_s=[float(value[0, 0]) for value in seconds],
+            floor_s=np.maximum(work / peak, nominal[2] * at_peak).tolist(),
+            binding=binding,
+            origins=origins,
+        )
 
-    def _mixed_inverse(self, operation: Operation) -> tuple[np.ndarray, np.ndarray]:
+    def _streaming(self, operation: Operation) -> np.ndarray:
+        return operation.hbm_bytes / self.hbm_bytes_per_s + operation.launches * self.launch_s
+
+    def _mixed_inverse(self, operation: Operation) -> tuple[np.ndarray, np.ndarray] | None:
+        """Seconds per FLOP and per unit of SM work; None for a family that only moves bytes."""
+        family = self.profile.family(operation.family)
+        if family.sm is None and not family.tensor:
+            return None
         fp8 = operation.fp8
         if not isinstance(fp8, np.ndarray):
             return self._inverse_rates(operation.family, "fp8" if fp8 else "bf16")
-        bf16_pair, fp8_pair = (self._inverse_rates(operation.family, name) for name in ("bf16", "fp8"))
-        return np.where(fp8 != 0, fp8_pair[0], bf16_pair[0]), np.where(fp8 != 0, fp8_pair[1], bf16_pair[1])
+        key = (operation.family, id(fp8))
+        if key not in self._mixed:
+            pairs = [self._inverse_rates(operation.family, name) for name in ("bf16", "fp8")]
+            mixed = tuple(np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True))
+            self._mixed[key] = fp8, (mixed[0], mixed[1])
+        return self._mixed[key][1]
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
         family = self.profile.family(name)
@@ -180,3 +212,7 @@ def _stack(values: Sequence[Number]) -> np.ndarray:
     for index, value in arrays:
         result[index] = value
     return result
+
+
+def _first(value: Number) -> float:
+    return value[0, 0] if isinstance(value, np.ndarray) else value

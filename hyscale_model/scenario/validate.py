@@ -60,6 +60,9 @@ def check_layout(scenario: Scenario, system: System) -> None:
     _check_batch(case, system, data_parallel)
     _check_stages(case, system)
     _check_precision(case, system)
+    if system.selection == "hytopk" and system.recompute_selection == "keep_scores":
+        expected = "rerun, keep_indices, skip or replay"
+        _refuse(system, f"systems.{system.name}.recompute_selection", "hytopk has no scores to keep", expected)
 
 
 def check_scenario(scenario: Scenario, root: Node) -> None:

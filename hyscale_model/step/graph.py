@@ -36,6 +36,18 @@ class BlockTime:
         self.terms[term] = self.terms[term] + seconds if term in self.terms else seconds
         self.total = self.total + seconds
 
+    @classmethod
+    def merged(cls, times: Iterable[BlockTime]) -> BlockTime:
+        """One after another: sums of total, terms and hidden transfers."""
+        result = cls()
+        for time in times:
+            result.total = result.total + time.total
+            for term, seconds in time.terms.items():
+                result.terms[term] = result.terms[term] + seconds if term in result.terms else seconds
+            for group, seconds in time.hidden.items():
+                result.hidden[group] = result.hidden.get(group, 0.0) + seconds
+        return result
+
 
 def term_of(task: Task, phase: Phase) -> str:
     """The result term of a task in a phase."""
@@ -55,20 +67,23 @@ def walk(tasks: Iterable[Task], phase: Phase, seconds: Callable[[Task], Number],
     free: dict[str, Number] = {}
     running: dict[str, tuple[Task, Number, Number]] = {}
     for task in tasks:
-        duration = seconds(task)
-        if isinstance(task.work, Transfer):
-            group = task.work.group
-            start = maximum(time.total, free[group]) if group in free else time.total
-            if task.blocking:
-                time.add(term_of(task, phase), start + duration - time.total)
-            else:
-                free[group] = start + duration
-                running[task.name] = (task, start, start + duration)
+        if not isinstance(task.work, Transfer):
+            for name in task.after:
+                if name in running:
+                    _wait(time, *running.pop(name), phase, contention)
+            time.add(term_of(task, phase), seconds(task))
             continue
-        for name in task.after:
-            if name in running:
-                _wait(time, *running.pop(name), phase, contention)
-        time.add(term_of(task, phase), duration)
+        group = task.work.group
+        if task.blocking and group not in free:
+            time.add(term_of(task, phase), seconds(task))
+            continue
+        start = maximum(time.total, free[group]) if group in free else time.total
+        end = start + seconds(task)
+        if task.blocking:
+            time.add(term_of(task, phase), end - time.total)
+        else:
+            free[group] = end
+            running[task.name] = (task, start, end)
     for pending in list(running.values()):
         _wait(time, *pending, phase, contention)
     return time

@@ -20,7 +20,7 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
     model, layout = case.model, case.layout
     counted = Parameters.of(model)
     shared = {
-        "attention": counted.attention / layout.tp + counted.indexer + model.hidden_size,
+        "attention_input": counted.attention / layout.tp + counted.indexer + model.hidden_size,
         "dense_ffn": counted.dense_ffn / layout.tp + model.hidden_size,
         "moe": counted.router + model.n_shared_experts * counted.expert / layout.tp + model.hidden_size,
         "embedding": counted.embedding / layout.tp,

@@ -32,10 +32,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PricedCase:
-    """One system's blocks in the order of ``BLOCKS``, with the time of each phase that runs."""
+    """One system's blocks in the order of ``BLOCKS``, with the time of each forward pass and of all phases together."""
 
     blocks: tuple[Block, ...]
-    times: tuple[dict[Phase, BlockTime], ...]
+    forward: tuple[BlockTime, ...]
+    both: tuple[BlockTime, ...]
     recompute: bool
 
 
@@ -81,7 +82,7 @@ def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[
                         number.setdefault(task.work, len(number))
     timed = rates.times(list(number))
     contention = rates.factor("overlap_contention")
-    walked: dict[tuple[int, bool], dict[Phase, BlockTime]] = {}
+    walked: dict[tuple[int, bool], tuple[BlockTime, BlockTime]] = {}
     priced = []
     for case, network, blocks in zip(cases, networks, built, strict=True):
 
@@ -94,27 +95,26 @@ def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[
         for block in blocks:
             if (id(block), recompute) not in walked:
                 walked[id(block), recompute] = _walk_phases(block, recompute, seconds, contention)
-        times = tuple(walked[id(block), recompute] for block in blocks)
-        priced.append(PricedCase(blocks, times, recompute))
+        forward, both = zip(*(walked[id(block), recompute] for block in blocks), strict=True)
+        priced.append(PricedCase(blocks, forward, both, recompute))
     return Priced(tuple(priced), number, timed)
 
 
 def _parts(block: Block, recompute: bool, number: dict[Operation, int], timed: OperationTimes) -> tuple[Part, ...]:
     """Sum a block's operations by term and resource, at the nominal point."""
-    found: dict[tuple[str, str], list[int]] = {}
+    found: dict[tuple[str, str], list[tuple[float, float, Origin]]] = {}
     for phase, tasks in running_phases(block, recompute):
         for task in tasks:
-            resource = RESOURCES[timed.binding[number[task.work]]] if isinstance(task.work, Operation) else "network"
-            rows = found.setdefault((term_of(task, phase), resource), [])
-            if isinstance(task.work, Operation):
-                rows.append(number[task.work])
+            term = term_of(task, phase)
+            if not isinstance(task.work, Operation):
+                found.setdefault((term, "network"), []).append((0.0, 0.0, NETWORK_ORIGIN))
+                continue
+            row = number[task.work]
+            share = (timed.nominal_s[row], timed.floor_s[row], timed.origins[row])
+            found.setdefault((term, RESOURCES[timed.binding[row]]), []).append(share)
     return tuple(
         Part(
-            term,
-            resource,
-            float(timed.seconds[rows, 0, 0].sum()),
-            float(timed.floor_s[rows].sum()),
-            weakest([timed.origins[row] for row in rows]) if rows else NETWORK_ORIGIN,
+            term, resource, sum(row[0] for row in rows), sum(row[1] for row in rows), weakest([row[2] for row in rows])
         )
         for (term, resource), rows in found.items()
     )
@@ -122,12 +122,7 @@ def _parts(block: Block, recompute: bool, number: dict[Operation, int], timed: O
 
 def _walk_phases(
     block: Block, recompute: bool, seconds: Callable[[Task], Number], contention: Number
-) -> dict[Phase, BlockTime]:
-    done: dict[int, BlockTime] = {}
-    result: dict[Phase, BlockTime] = {}
-    for phase, tasks in running_phases(block, recompute):
-        # Recomputation of a block without selection is its forward pass over again.
-        same = phase == "recompute" and block.name != "attention" and id(tasks) in done
-        result[phase] = done[id(tasks)] if same else walk(tasks, phase, seconds, contention)
-        done[id(tasks)] = result[phase]
-    return result
+) -> tuple[BlockTime, BlockTime]:
+    """Time of a block's forward phase, and of all phases of a micro-batch together."""
+    times = {phase: walk(tasks, phase, seconds, contention) for phase, tasks in running_phases(block, recompute)}
+    return times["forward"], BlockTime.merged(times.values())

@@ -25,10 +25,17 @@ def split_layers(layers: int, stages: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Levels of the dependency graph; each is (nodes, predecessor on the rank, dependency, duration index)."""
+    """Dependency graph of a step. Passes are numbered from 1 level by level; 0 is the start of the step.
 
-    nodes: int
-    levels: tuple[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], ...]
+    Attributes:
+        ends: number of the first pass after each level.
+        needs: for each level, (predecessors on the rank, dependencies) of its passes.
+        durations: for each pass, which virtual stage's forward, or (from pp vpp on) backward, it is.
+    """
+
+    ends: tuple[int, ...]
+    needs: tuple[tuple[np.ndarray, np.ndarray], ...]
+    durations: np.ndarray
 
 
 def rank_order(rank: int, pp: int, vpp: int, micro_batches: int) -> list[tuple[str, int, int]]:
@@ -93,8 +100,21 @@ def schedule(pp: int, vpp: int, micro_batches: int) -> Schedule:
                 remaining -= 1
         if remaining == before:
             raise ValueError(f"schedule of {pp} x {vpp} stages with {micro_batches} micro-batches cannot proceed")
-    packed = tuple(tuple(np.array(level).T) for level in levels)
-    return Schedule(len(number), packed)
+    return _packed(levels)
+
+
+def _packed(levels: list[list[tuple[int, int, int, int]]]) -> Schedule:
+    """Renumber level by level, so that the passes of a level lie side by side."""
+    place = {0: 0}
+    for level in levels:
+        for node, _, _, _ in level:
+            place[node] = len(place)
+    needs = tuple(
+        (np.array([place[before] for _, before, _, _ in level]), np.array([place[after] for _, _, after, _ in level]))
+        for level in levels
+    )
+    ends = tuple((1 + np.cumsum([len(level) for level in levels])).tolist())
+    return Schedule(ends, needs, np.array([duration for level in levels for _, _, _, duration in level]))
 
 
 def _dependency(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, int, int] | None:
@@ -124,8 +144,11 @@ def step_seconds(forward: np.ndarray, backward: np.ndarray, pp: int, vpp: int, m
 
 
 def _makespan(forward: np.ndarray, backward: np.ndarray, plan: Schedule) -> np.ndarray:
-    durations = np.concatenate([forward, backward])
-    finish = np.zeros((plan.nodes + 1, forward.shape[1]))
-    for node, previous, dependency, duration in plan.levels:
-        finish[node] = np.maximum(finish[previous], finish[dependency]) + durations[duration]
-    return finish.max(axis=0)
+    finish = np.zeros((plan.durations.size + 1, forward.shape[1]))
+    finish[1:] = np.concatenate([forward, backward])[plan.durations]
+    first = 1
+    for end, (before, dependency) in zip(plan.ends, plan.needs, strict=True):
+        finish[first:end] += np.maximum(finish[before], finish[dependency])
+        first = end
+    last: np.ndarray = finish.max(axis=0)
+    return last

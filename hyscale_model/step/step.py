@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hyscale_model.arrays import Number
 from hyscale_model.layers.model_blocks import BLOCKS
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
@@ -79,39 +80,39 @@ def step_times(
     # One flat axis over (case, point, draw); ``by_case`` views of the same memory are filled case by case.
     by_case = (count, *shape)
     forward, backward = np.empty((2, len(BLOCKS), count * columns))
-    block_terms = np.zeros((len(BLOCKS), len(NAMES), count * columns))
-    block_hidden: dict[str, np.ndarray] = {}
     sends = np.empty(count * columns)
-    forward_by_case, backward_by_case = (part.reshape(len(BLOCKS), *by_case) for part in (forward, backward))
-    terms_by_case = block_terms.reshape(len(BLOCKS), len(NAMES), *by_case)
-    for index, (case, size, network, blocks) in enumerate(zip(cases, sizes, networks, priced.cases, strict=True)):
+    terms_of, hidden_of = _Table(count, shape), _Table(count, shape)
+    for index, (case, size, network) in enumerate(zip(cases, sizes, networks, strict=True)):
         sends.reshape(by_case)[index] = network.seconds(_send(case, size))
-        for block, phases in enumerate(blocks.times):
-            forward_by_case[block, index] = phases["forward"].total
-            backward_by_case[block, index] = sum(time.total for phase, time in phases.items() if phase != "forward")
-            for time in phases.values():
-                for term, value in time.terms.items():
-                    terms_by_case[block, ROW[term], index] += value
-                for group_name, value in time.hidden.items():
-                    kept = block_hidden.setdefault(group_name, np.zeros_like(forward))
-                    kept.reshape(len(BLOCKS), *by_case)[block, index] += value
+    for block in range(len(BLOCKS)):
+        for members in _sharing([case.both[block] for case in priced.cases]):
+            ahead, both = priced.cases[members[0]].forward[block], priced.cases[members[0]].both[block]
+            forward[block].reshape(by_case)[members] = ahead.total
+            backward[block].reshape(by_case)[members] = both.total - ahead.total
+            for term, value in both.terms.items():
+                terms_of.set(block, term, members, value)
+            for name, value in both.hidden.items():
+                hidden_of.set(block, name, members, value)
 
     groups = join(pipelines, columns)
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
-    hidden = {name: np.empty(count * columns) for name in block_hidden}
+    hidden = {name: np.zeros(count * columns) for _, name in hidden_of.rows}
     runs = np.zeros((len(BLOCKS), count * columns))
     for group in groups:
-        at = group.columns
+        at = slice(None) if len(groups) == 1 else group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
         optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
         last = (optimizer + exchange).max(axis=0)
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
-        part = np.einsum("bn,btn->tn", runs[:, at], block_terms[:, :, at])
-        for name, per_block in block_hidden.items():
-            hidden[name][at] = np.einsum("bn,bn->n", runs[:, at], per_block[:, at])
+        run = runs[:, at]
+        part = np.zeros((len(NAMES), stage.size))
+        for (block, term), values in terms_of.rows.items():
+            part[ROW[term]] += run[block] * values[at]
+        for (block, name), values in hidden_of.rows.items():
+            hidden[name][at] += run[block] * values[at]
         pick = (stage, np.arange(stage.size))
         part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
         part[ROW["pp_bubble"]] = makespan - part.sum(axis=0)
@@ -133,6 +134,28 @@ def step_times(
         for index in range(count)
     ]
     return results, priced
+
+
+def _sharing(items: Sequence[object]) -> list[list[int]]:
+    """Indices of equal objects together."""
+    found: dict[int, list[int]] = {}
+    for index, item in enumerate(items):
+        found.setdefault(id(item), []).append(index)
+    return list(found.values())
+
+
+class _Table:
+    """Values by block and name, over the flat axis of (case, point, draw)."""
+
+    def __init__(self, cases: int, shape: tuple[int, int]) -> None:
+        self.rows: dict[tuple[int, str], np.ndarray] = {}
+        self._shape = (cases, *shape)
+
+    def set(self, block: int, name: str, cases: list[int], value: Number) -> None:
+        """Set the value of some cases; the others have none."""
+        if (block, name) not in self.rows:
+            self.rows[block, name] = np.zeros(int(np.prod(self._shape)))
+        self.rows[block, name].reshape(self._shape)[cases] = value
 
 
 def _send(case: Scenario, sizes: Sizes) -> Transfer:

@@ -97,9 +97,8 @@ def main() -> None:
     for result in results:
         shape, rate = result["shape"], result["tb_per_s"]
         per_row = result["median_ms"] / shape["n"] * 1e3
-        print(
-            f"{shape['family']:8} visible {shape['visible']:6.4f} sms {shape['sms']:4d} {per_row:7.2f} us a row {rate:.3f} TB/s"
-        )
+        case = f"{shape['family']:8} visible {shape['visible']:6.4f} sms {shape['sms']:4d}"
+        print(f"{case} {per_row:7.2f} us a row {rate:.3f} TB/s")
 
 
 if __name__ == "__main__":
