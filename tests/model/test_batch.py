@@ -78,7 +78,8 @@ def test_memory_of_a_batch_is_that_of_its_points(resolve, evaluate, name):
     for index, point in enumerate(zip(*POINTS[name].values(), strict=True)):
         alone = evaluate(assign(scenario, dict(zip(POINTS[name], point, strict=True))))
         for together, single in zip(batch.memory, alone.memory, strict=True):
-            assert_same(together.bytes[..., index, :], single.bytes[..., 0, :])
+            assert_same(together.totals[..., index, :], single.totals[..., 0, :])
+            assert_same(together.peak()[index], single.peak()[0])
 
 
 def test_points_and_draws_cross(resolve, evaluate):
@@ -102,7 +103,7 @@ def test_systems_are_evaluated_as_if_each_were_alone(resolve, evaluate):
     for index, system in enumerate(scenario.systems):
         alone = evaluate(scenario, values, draws, systems=[system])
         assert_same(together.steps[index].terms, alone.steps[0].terms)
-        assert_same(together.memory[index].bytes, alone.memory[0].bytes)
+        assert_same(together.memory[index].totals, alone.memory[0].totals)
 
 
 STRUCTURE = {
@@ -134,9 +135,9 @@ def test_draws_of_different_structure_are_those_of_each_structure_alone(resolve,
             for group, hidden in single.hidden.items():
                 assert together.hidden[group][:, own] == pytest.approx(hidden[:, own], rel=1e-12, abs=1e-12)
         for together, single in zip(mixed.memory, alone.memory, strict=True):
-            ranks = single.bytes.shape[0]
-            assert_same(together.bytes[:ranks, ..., own], single.bytes[..., own])
-            assert not together.bytes[ranks:, ..., own].any()
+            ranks = single.totals.shape[0]
+            assert_same(together.totals[:ranks, ..., own], single.totals[..., own])
+            assert not together.totals[ranks:, ..., own].any()
 
 
 def test_draws_of_a_named_system_leave_the_others_alone(resolve, evaluate):
@@ -177,5 +178,5 @@ def test_a_system_may_change_its_own_layout_and_training(resolve, evaluate):
     changed = assign(scenario, {"layout.pp": 2, "layout.vpp": 3, "training.recompute": "none"})
     alone = evaluate(changed, systems=[scenario.systems[0]])
     assert_same(mixed.steps[1].terms, alone.steps[0].terms)
-    assert_same(mixed.memory[1].bytes, alone.memory[0].bytes)
+    assert_same(mixed.memory[1].totals, alone.memory[0].totals)
     assert_same(mixed.steps[0].terms, evaluate(scenario).steps[2].terms)
