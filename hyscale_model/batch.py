@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.rates.draws import Draws
-from hyscale_model.scenario.fields import ALL_SYSTEMS
 from hyscale_model.scenario.fields import assign as assign_one
 from hyscale_model.scenario.schema import Assumption, Scenario, System
 
@@ -27,6 +26,7 @@ ARRAY_FIELDS = frozenset(
         "training.index_precision",
         "training.gradient_precision",
         "training.moe_imbalance",
+        "cluster.alltoall_efficiency",
         "layout.vpp",
         "layout.cp",
         "layout.ep",
@@ -50,14 +50,13 @@ Values = Mapping[str, np.ndarray]
 
 
 def value_at(scenario: Scenario, path: str) -> Any:
-    """The value at a dotted path; ``systems.<name>.<switch>`` names a system, ``*`` the first of all of them."""
+    """The value at a dotted path; ``systems.<name>.<switch>`` names a system."""
     section, *parts = path.split(".")
     node: Any = getattr(scenario, section)
     if section == "systems":
         rest = path.removeprefix("systems.")
-        name = next(n for n in (*(s.name for s in node), ALL_SYSTEMS) if rest.startswith(f"{n}."))
-        node = next(system for system in node if name in (system.name, ALL_SYSTEMS))
-        parts = rest.removeprefix(f"{name}.").split(".")
+        node = next(system for system in node if rest.startswith(f"{system.name}."))
+        parts = rest.removeprefix(f"{node.name}.").split(".")
     for part in parts:
         node = node[part] if isinstance(node, Mapping) else getattr(node, part)
     return node
@@ -86,7 +85,8 @@ def draw_assumptions(scenario: Scenario, draws: Draws) -> dict[str, np.ndarray]:
 
 
 def _draw(item: Assumption, nominal: Any, draws: Draws) -> np.ndarray:
-    name = f"assumption.{item.path}"
+    # One draw of a switch for all systems: they differ in what is compared, not in what is unknown.
+    name = f"assumption.{generic(item.path)}"
     if item.range is not None:
         low, high = item.range
         values = low + (high - low) * draws.uniform(name)
@@ -96,18 +96,23 @@ def _draw(item: Assumption, nominal: Any, draws: Draws) -> np.ndarray:
     return draws.choose(name, item.choices, item.weights, nominal)
 
 
+def generic(path: str) -> str:
+    """A path with ``*`` in place of the name of a system."""
+    return f"systems.*.{path.rpartition('.')[2]}" if path.startswith("systems.") else path
+
+
 def split_structure(values: Values, draws: Draws) -> Iterator[tuple[dict[str, Any], Draws]]:
     """Groups of draws with equal structural values: (field values of the group, its draws).
 
     Structural fields become scalars; the others keep the group's columns.
     """
-    structural = [path for path in values if path not in ARRAY_FIELDS]
+    structural = [path for path in values if generic(path) not in ARRAY_FIELDS]
     if not structural:
         yield dict(values), draws
         return
     rows = list(zip(*(values[path][0].tolist() for path in structural), strict=True))
     for row in dict.fromkeys(rows):
         columns = tuple(index for index, other in enumerate(rows) if other == row)
-        group = {path: array[:, list(columns)] for path, array in values.items() if path in ARRAY_FIELDS}
+        group = {path: array[:, list(columns)] for path, array in values.items() if path not in structural}
         group.update(zip(structural, row, strict=True))
         yield group, replace(draws, columns=columns)

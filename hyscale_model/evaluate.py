@@ -23,11 +23,19 @@ from hyscale_model.step.step import Explanation, StepTime, explain, step_times
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Step time of one system. ``case`` and ``sizes`` hold arrays where fields vary; their first element is nominal."""
+    """Step time of one system.
+
+    Attributes:
+        case: the scenario as the system runs it, and ``sizes``: of the draws that share the nominal structure;
+            fields that vary hold arrays, whose first element is nominal.
+        step: the step.
+        tokens_per_gpu: tokens of a step over GPUs, shape (points, draws).
+    """
 
     case: Scenario
     sizes: Sizes
     step: StepTime
+    tokens_per_gpu: np.ndarray
     priced: Priced
     index: int
 
@@ -87,7 +95,7 @@ class Evaluator:
         step = StepTime(
             pick(lambda s: s.seconds), pick(lambda s: s.terms), hidden, pick(lambda s: s.stage), nominal.step.runs
         )
-        return replace(nominal, step=step)
+        return replace(nominal, step=step, tokens_per_gpu=self._gather([part.tokens_per_gpu for part in parts]))
 
     def _gather(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
         """Put the columns of groups back in place."""
@@ -154,7 +162,9 @@ class _Group:
             pipelines = [self._pipeline(case, size, shape) for case, size in zip(cases, sizes, strict=True)]
             steps, priced = step_times(cases, sizes, pipelines, self._rates, shape)
             for index, place in enumerate(places):
-                results[place] = Evaluation(cases[index], sizes[index], steps[index], priced, index)
+                case, size = cases[index], sizes[index]
+                tokens = case.workload.global_batch_size * case.workload.sequence_length / size.world
+                results[place] = Evaluation(case, size, steps[index], np.broadcast_to(tokens, shape), priced, index)
         return [results[place] for place in range(len(systems))]
 
     def memory(self, system: System) -> StageMemory:

@@ -57,21 +57,19 @@ def summarize(result: Evaluation) -> dict[str, Any]:
     work, cluster = case.workload, case.cluster
     explanation = result.explain()
     used = [term for term in TERMS if step.term(term).any()]
-    tokens = np.broadcast_to(work.global_batch_size * work.sequence_length, step.seconds.shape)
     selection = sum(step.term(term) for term in SELECTION_TERMS)
     rows = [
         step.seconds,
         selection / step.seconds,
         step.term("selection_recompute") / step.seconds,
-        tokens / sizes.world / step.seconds,
+        result.tokens_per_gpu / step.seconds,
         *(step.term(term) for term in used),
     ]
     seconds, share, recompute_share, throughput, *per_term = intervals(np.concatenate(rows))
     time_s = {term: row["nominal"] for term, row in zip(used, per_term, strict=True)}
     busy = sum(value for term, value in time_s.items() if term not in (*IDLE_TERMS, "optimizer"))
-    world, processed = _nominal(sizes.world), _nominal(tokens)
     flops = _nominal(training_flops_per_token(case.model, work.sequence_length, sizes.selected))
-    gpu_hours = world * seconds["nominal"] / 3600 / (processed / 1e9)
+    gpu_hours = 1e9 / throughput["nominal"] / 3600
     return {
         "switches": as_json(case.systems[0], leave_out=("name", "layout", "training")),
         "step_time_s": seconds,
@@ -89,7 +87,7 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "selection_share_of_busy": _nominal(selection) / busy if busy else 0.0,
         "selection_recompute_share_of_step": recompute_share,
         "tokens_per_s_per_gpu": throughput,
-        "model_flops_utilization": flops * processed / (seconds["nominal"] * world * cluster.gpu.bf16_flops),
+        "model_flops_utilization": flops * throughput["nominal"] / cluster.gpu.bf16_flops,
         "micro_batches": int(_nominal(sizes.micro_batches)),
         "data_parallel": int(_nominal(sizes.dp)),
         "hytopk": _hytopk(result),

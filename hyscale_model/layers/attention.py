@@ -6,12 +6,14 @@ its space, so attention is multi-query over k selected latents (DeepSeek-V3.2-Ex
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number
+import numpy as np
+
+from hyscale_model.arrays import Number, equals, where
 from hyscale_model.layers.index_loss import index_backward_tasks, index_loss_tasks
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor, Operation, Task, Transfer
-from hyscale_model.layers.selection import recomputed_selection, selection_tasks
-from hyscale_model.layers.sizes import BF16_BYTES, Sizes, index_key_bytes
+from hyscale_model.layers.selection import KEEPS_INDICES, recomputed_selection, selection_tasks
+from hyscale_model.layers.sizes import BF16_BYTES, INT32_BYTES, Sizes, index_key_bytes
 from hyscale_model.layers.sparse_attention import sparse_attention
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
@@ -82,14 +84,28 @@ def core_block(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> Bloc
     selection = memo.part("selection", case, SELECTION_SWITCHES, lambda: selection_tasks(case, sizes, factor))
     attend, backward = memo.part("core", case, CORE_SWITCHES, lambda: _core(case, sizes, factor, with_loss))
     teacher = memo.part("index loss", case, (), lambda: index_loss_tasks(case, sizes)) if with_loss else ()
-    # Where nothing is scored again, the gradients of the kept scores stay from the forward pass.
-    again = () if case.systems[0].recompute_selection == "skip" else teacher
+    # The first forward of a checkpointed layer runs without gradients, and the loss is computed only with them:
+    # Megatron-Core's DSAttention asks for torch.is_grad_enabled().
+    checkpointed = case.training.recompute == "full"
+    store, load = _offload(case, sizes) if checkpointed else ((), ())
     return Block(
         name="attention_core",
-        forward=(*gathers, *selection, attend, *teacher),
-        recompute=(*gathers, *recomputed_selection(case, sizes, selection), attend, *again),
+        forward=(*gathers, *selection, *store, *attend, *(() if checkpointed else teacher)),
+        recompute=(*load, *gathers, *recomputed_selection(case, sizes, selection), *attend, *teacher),
         backward=backward,
     )
+
+
+def _offload(case: Scenario, sizes: Sizes) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """Copies of the kept selection to host memory after the forward selection, and back before it is needed."""
+    system = case.systems[0]
+    if system.index_storage == "device" or system.recompute_selection not in KEEPS_INDICES:
+        return (), ()
+    kept = INT32_BYTES * sizes.queries * case.model.index_topk
+    work = Transfer(kind="copy", group="host", payload_bytes=kept)
+    store = Task(name="offload.store", term="offload", work=work, blocking=False)
+    load = Task(name="offload.load", term="offload", work=work, blocking=False)
+    return (store,), (load,)
 
 
 def output_block(case: Scenario, sizes: Sizes) -> Block:
@@ -115,16 +131,33 @@ def _fp8(case: Scenario) -> float:
     return float(case.training.precision == "fp8")
 
 
-def _core(case: Scenario, sizes: Sizes, factor: Factor, with_loss: bool) -> tuple[Task, tuple[Task, ...]]:
-    """The attention task of forward and recomputation, and all tasks of the core's backward."""
+def _core(case: Scenario, sizes: Sizes, factor: Factor, with_loss: bool) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """Reordering and attention of forward and recomputation, and all tasks of the core's backward."""
     model = case.model
+    latent = model.kv_lora_rank + model.qk_rope_head_dim
     forward, backward = sparse_attention(case, sizes, factor)
-    task = Task(name="sparse_attention.forward", term="sparse_attention", work=forward, after=("cp.latent",))
-    return task, (
+    attend = (
+        *_reorder("cp.latent_reorder", case, sizes, latent, after=("cp.latent",)),
+        Task(
+            name="sparse_attention.forward", term="sparse_attention", work=forward, after=("cp.latent", "offload.load")
+        ),
+    )
+    return attend, (
         Task(name="sparse_attention.backward", term="sparse_attention", work=backward),
-        _scatter("cp.latent_gradient", case, sizes, model.kv_lora_rank + model.qk_rope_head_dim),
+        *_reorder("cp.latent_gradient_reorder", case, sizes, latent),
+        _scatter("cp.latent_gradient", case, sizes, latent),
         *(_index_backward(case, sizes) if with_loss else ()),
     )
+
+
+def _reorder(name: str, case: Scenario, sizes: Sizes, width: Number, after: tuple[str, ...] = ()) -> tuple[Task, ...]:
+    """Puts a gathered sequence of ``width`` BF16 values a token from zigzag rank order into sequence order."""
+    values = 2 * case.workload.micro_batch_size * sizes.keys * width
+    zigzag = equals(case.layout.cp_order, "zigzag") * where(case.layout.cp > 1, 1.0, 0.0)
+    if not isinstance(zigzag, np.ndarray) and not zigzag:
+        return ()
+    work = Operation(family="elementwise", hbm_bytes=BF16_BYTES * values * zigzag, launches=zigzag)
+    return (Task(name=name, term="other_compute", work=work, after=after),)
 
 
 def _absorb(name: str, case: Scenario, sizes: Sizes, width: Number, fp8: Number, backward: bool = False) -> Task:
@@ -166,6 +199,7 @@ def _gathers(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
             work=Transfer(kind="all_gather", group="cp", payload_bytes=latent),
             blocking=not overlap,
         ),
+        *_reorder("cp.index_key_reorder", case, sizes, case.model.index_head_dim),
     )
 
 
@@ -187,6 +221,7 @@ def _index_backward(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
     query = model.index_n_heads * model.index_head_dim
     return (
         *index_backward_tasks(case, sizes),
+        *_reorder("cp.index_key_gradient_reorder", case, sizes, model.index_head_dim),
         _scatter("cp.index_key_gradient", case, sizes, model.index_head_dim),
         gemm("index.query.weight_gradient", "index_loss", rows, model.q_lora_rank, query, 0.0),
         gemm("index.key.weight_gradient", "index_loss", rows, model.hidden_size, model.index_head_dim, 0.0),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, where
 from hyscale_model.layers.attention import elementwise, gemm
-from hyscale_model.layers.operation import Block, Operation, Task, Transfer
+from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
@@ -56,9 +56,13 @@ def _moe(case: Scenario, sizes: Sizes, backward: bool) -> tuple[Task, ...]:
         elementwise("moe.norm", (2 + backward) * rows * hidden),
         gemm("moe.router", "moe", rows, hidden, model.n_routed_experts, 0.0, backward),
         elementwise("moe.permute", 2 * copies * hidden, "moe", launches=3),
-        _exchange("moe.dispatch", case, sizes, 1.0),
+        _exchange("moe.dispatch", case, sizes),
+        *_expert_tensor("moe.gather", "all_gather", case, copies),
+        elementwise("moe.sort", 2 * copies * layout.etp * hidden, "moe", launches=2),
         *_experts(case, copies * layout.etp, width, fp8, passes),
-        _exchange("moe.combine", case, sizes, 1.0),
+        elementwise("moe.unsort", 2 * copies * layout.etp * hidden, "moe", launches=2),
+        *_expert_tensor("moe.scatter", "reduce_scatter", case, copies),
+        _exchange("moe.combine", case, sizes),
         elementwise("moe.unpermute", 2 * copies * hidden, "moe", launches=2),
     ]
     if model.n_shared_experts:
@@ -98,13 +102,27 @@ def _experts(case: Scenario, copies: Number, width: Number, fp8: Number, passes:
     )
 
 
-def _exchange(name: str, case: Scenario, sizes: Sizes, share: Number) -> Task:
-    """All-to-all of token copies. DeepEP sends a token once to each node; plain all-to-all once to each expert."""
+def _exchange(name: str, case: Scenario, sizes: Sizes) -> Task:
+    """All-to-all of token copies, as long as at the busiest rank.
+
+    DeepEP sends a token once to each node; plain all-to-all once to each expert.
+    """
     copies = sizes.queries * case.model.num_experts_per_tok
     deduplicated = sizes.queries * distinct_nodes(case)
     sent = where(equals(case.systems[0].dispatcher, "deepep"), deduplicated, copies)
-    work = Transfer(kind="all_to_all", group="ep", payload_bytes=share * sent * case.model.hidden_size * BF16_BYTES)
+    payload = case.training.moe_imbalance * sent * case.model.hidden_size * BF16_BYTES
+    work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
     return Task(name=name, term="ep_communication_exposed", work=work)
+
+
+def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number) -> tuple[Task, ...]:
+    """Tokens of all expert-tensor ranks come together before the experts and part after; nothing at etp = 1."""
+    etp = case.layout.etp
+    if isinstance(etp, int) and etp == 1:
+        return ()
+    payload = BF16_BYTES * copies * etp * case.model.hidden_size
+    work = Transfer(kind=kind, group="etp", payload_bytes=payload)
+    return (Task(name=name, term="ep_communication_exposed", work=work),)
 
 
 def distinct_nodes(case: Scenario) -> Number:

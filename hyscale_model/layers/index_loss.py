@@ -12,6 +12,7 @@ from __future__ import annotations
 from hyscale_model.layers.operation import Operation, Task
 from hyscale_model.layers.selection import score_flops
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
+from hyscale_model.layers.tensor_parallel import exchange
 from hyscale_model.scenario.schema import Scenario
 
 TEACHER_PASSES = 2
@@ -33,6 +34,8 @@ def index_loss_tasks(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
     divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=4)
     return (
         Task(name="index_loss.teacher", term="index_loss", work=teacher),
+        # Probabilities are summed over the heads of all tensor ranks.
+        *exchange("tp.teacher", "reduce_scatter", case, FP32_BYTES * sizes.tokens * sizes.selected),
         Task(name="index_loss.kl", term="index_loss", work=divergence),
     )
 

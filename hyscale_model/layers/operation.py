@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias
 from hyscale_model.arrays import Number
 
 Phase = Literal["forward", "recompute", "backward"]
-TransferKind = Literal["all_gather", "reduce_scatter", "all_to_all", "send"]
-GroupName = Literal["cp", "ep", "tp", "pp", "dp"]
+TransferKind = Literal["all_gather", "reduce_scatter", "all_to_all", "send", "copy"]
+# Parallel dimensions; edp: data-parallel ranks of experts, host: the memory of the node.
+GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "host"]
 # Names a dimensionless factor of the profile (overhead of an epilogue, overlap of neighbours) and gives its draws.
 Factor: TypeAlias = Callable[[str], Number]
 
@@ -48,7 +49,7 @@ class Transfer:
     Attributes:
         kind: the collective.
         group: parallel dimension it runs over.
-        payload_bytes: all_gather and reduce_scatter: the whole gathered buffer; all_to_all and send:
+        payload_bytes: all_gather and reduce_scatter: the whole gathered buffer; all_to_all, send and copy:
             what one rank sends.
     """
 

@@ -11,9 +11,9 @@ The products of a pair are masked, not skipped. Pairs are used in a direction on
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number
+from hyscale_model.arrays import Number, minimum, where
 from hyscale_model.layers.operation import Factor, Operation
-from hyscale_model.layers.sizes import BF16_BYTES, INT32_BYTES, Sizes
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 BACKWARD_OVER_FORWARD = 2.5
@@ -43,14 +43,16 @@ def sparse_attention(case: Scenario, sizes: Sizes, factor: Factor) -> tuple[Oper
     if system.sparse_attention == "query_pairs":
         union = 2.0 - factor("pair_overlap")
         keys_part = factor("backward_key_share")
-        back_tensor = back_flops * union
-        back_sm = back_flops * (keys_part * union / 2 + (1 - keys_part) * union)
+        # Groups for which pairs are slower are run one query at a time.
+        ratio = keys_part * union / 2 + (1 - keys_part) * union
+        back_tensor = back_flops * where(ratio < 1, union, 1.0)
+        back_sm = back_flops * minimum(ratio, 1.0)
     backward = Operation(
         family=f"sparse_attention_backward.{system.backend}",
         flops=back_tensor,
         sm_work=back_sm,
-        # FP32 key gradients of the whole sequence are written once, zeroed before.
-        hbm_bytes=2 * rows + 3 * latents + indices,
+        # FP32 key gradients of the whole sequence are zeroed, added to (read and written) and cast to BF16.
+        hbm_bytes=2 * rows + latents * (1 + (FP32_BYTES + 3 * FP32_BYTES + BF16_BYTES) / BF16_BYTES) + indices,
         launches=3,
     )
     return forward, backward

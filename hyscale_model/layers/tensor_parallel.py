@@ -1,26 +1,27 @@
-"""Sequence-parallel exchanges around a tensor-parallel block: all-gather before, reduce-scatter after."""
+"""Exchanges between tensor ranks; they cost nothing at tp = 1."""
 
 from __future__ import annotations
 
-from hyscale_model.layers.operation import Task, Transfer
+from hyscale_model.arrays import Number
+from hyscale_model.layers.operation import Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 
 def gather_tokens(case: Scenario, sizes: Sizes, block: str) -> tuple[Task, ...]:
-    """All-gather of a block's input tokens; costs nothing at tp = 1."""
-    payload = BF16_BYTES * sizes.tokens * case.model.hidden_size
-    work = Transfer(kind="all_gather", group="tp", payload_bytes=payload)
-    return (Task(name=f"tp.gather.{block}", term="tp_communication_exposed", work=work),) if _split(case) else ()
+    """All-gather of a block's input tokens (sequence parallelism)."""
+    return exchange(f"tp.gather.{block}", "all_gather", case, BF16_BYTES * sizes.tokens * case.model.hidden_size)
 
 
 def scatter_tokens(case: Scenario, sizes: Sizes, block: str) -> tuple[Task, ...]:
-    """Reduce-scatter of a block's output tokens; costs nothing at tp = 1."""
-    payload = BF16_BYTES * sizes.tokens * case.model.hidden_size
-    work = Transfer(kind="reduce_scatter", group="tp", payload_bytes=payload)
-    return (Task(name=f"tp.scatter.{block}", term="tp_communication_exposed", work=work),) if _split(case) else ()
+    """Reduce-scatter of a block's output tokens (sequence parallelism)."""
+    return exchange(f"tp.scatter.{block}", "reduce_scatter", case, BF16_BYTES * sizes.tokens * case.model.hidden_size)
 
 
-def _split(case: Scenario) -> bool:
+def exchange(name: str, kind: TransferKind, case: Scenario, payload: Number) -> tuple[Task, ...]:
+    """A blocking collective over tensor ranks."""
     tp = case.layout.tp
-    return not isinstance(tp, int) or tp > 1
+    if isinstance(tp, int) and tp == 1:
+        return ()
+    work = Transfer(kind=kind, group="tp", payload_bytes=payload)
+    return (Task(name=name, term="tp_communication_exposed", work=work),)

@@ -14,6 +14,7 @@ import numpy as np
 
 from hyscale_model.arrays import Number, equals
 from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.layers.selection import KEEPS_INDICES
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.memory.layer import LayerBytes, layer_bytes
 from hyscale_model.prediction import MEMORY_KINDS
@@ -31,8 +32,6 @@ MOMENTS = (
     "optimizer step",
 )
 KINDS = tuple(MEMORY_KINDS)
-# Policies that keep the selection of every layer in flight.
-KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _moments(case: Scenario, of: LayerBytes, stages: Stages, allocator: Number) 
     indices = allocator * (layers * of.indices if keeps else of.indices)
     # Kept score tables fill the memory between passes; otherwise there is one table, while a layer selects.
     keeps_tables = full and policy == "keep_scores"
-    kept_tables: Number = layers * of.table if keeps_tables else 0.0
+    kept_tables: Number = layers * of.kept_table if keeps_tables else 0.0
     table = kept_tables if keeps_tables else of.table
     at: dict[tuple[str, str], Number] = {}
     for moment in MOMENTS[:-1]:
@@ -168,19 +167,25 @@ def _moments(case: Scenario, of: LayerBytes, stages: Stages, allocator: Number) 
         at[moment, "selection_indices"] = indices
         at[moment, "score_table"] = kept_tables
     block = allocator * (activations + of.attention)
+    gathered = of.gathered if full else layers * of.gathered
     for phase in ("forward", "backward"):
         selection = f"{phase}, selection"
         if phase == "forward" or (full and policy in ("rerun", "keep_indices")):
             at[selection, "score_table"] = table
             at[selection, "candidates"] = of.candidates
-        at[selection, "gathered_kv"] = of.gathered
-        at[selection, "activations"] = block
+            at[selection, "activations"] = block + of.topk_outputs
+        else:
+            at[selection, "activations"] = block
+        at[selection, "gathered_kv"] = gathered
+    # Without recomputation every layer in flight keeps what it gathered.
+    for moment in ("forward, experts", "forward, output head"):
+        at[moment, "gathered_kv"] = 0.0 if full else gathered
     at["forward, experts", "expert_buffers"] = allocator * stages.moe * of.experts
     at["forward, output head", "logits"] = stages.last * of.logits
     # In the backward pass of a layer both its blocks' activations are there, and gradients of what is gathered.
     at["backward, experts", "expert_buffers"] = 2 * allocator * stages.moe * of.experts
     at["backward, experts", "activations"] = block
-    at["backward, experts", "gathered_kv"] = of.gathered
+    at["backward, experts", "gathered_kv"] = gathered
     at["backward, attention", "activations"] = allocator * (activations + 2 * of.attention)
-    at["backward, attention", "gathered_kv"] = of.gathered + of.gradients
+    at["backward, attention", "gathered_kv"] = gathered + of.gradients
     return at

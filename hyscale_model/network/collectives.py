@@ -4,6 +4,7 @@ A group of g ranks with m of them on a node moves, for a payload of B bytes,
     all_gather, reduce_scatter   B (g - 1) / g over the slower of NVLink and the m adapters of a node (one ring a rail)
     all_to_all                   B (g - m) / g over a rank's own adapter, beside B (m - 1) / g over NVLink
     send                         B over an adapter, or NVLink inside a node
+    copy to the host             B over PCIe
 Bus bandwidth is the link rate times the measured efficiency of the cluster (NCCL tests).
 """
 
@@ -29,10 +30,15 @@ class Network:
         """Seconds of one collective; 0 over a single rank."""
         key = (transfer.kind, transfer.group)
         if key not in self._costs:
-            ranks = group(transfer.group, self._case, self._sizes)
-            self._costs[key] = cost(transfer.kind, ranks, self._case.cluster)
+            self._costs[key] = self._cost(transfer.kind, transfer.group)
         per_byte, latency = self._costs[key]
         return transfer.payload_bytes * per_byte + latency
+
+    def _cost(self, kind: TransferKind, name: GroupName) -> tuple[Number, Number]:
+        cluster = self._case.cluster
+        if name == "host":
+            return 1 / (cluster.gpu.pcie_bytes_per_s * cluster.pcie_efficiency), 0.0
+        return cost(kind, group(name, self._case, self._sizes), cluster)
 
 
 def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Number]:
@@ -45,7 +51,8 @@ def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Nu
         per_byte = where(local > 1, 1 / nvlink, 1 / adapter)
         latency = where(local > 1, cluster.nvlink_latency_s, cluster.nic_latency_s)
     elif kind == "all_to_all":
-        per_byte = maximum((size - local) / size / adapter, (local - 1) / size / nvlink)
+        spread = cluster.nic_gbit_per_gpu * BYTES_PER_GBIT * cluster.alltoall_efficiency
+        per_byte = maximum((size - local) / size / spread, (local - 1) / size / nvlink)
         latency = where(crosses, (ranks.nodes - 1) * cluster.nic_latency_s, 0.0) + cluster.nvlink_latency_s
     else:
         bandwidth = where(crosses, minimum(nvlink, adapter * local), nvlink)

@@ -28,14 +28,20 @@ class Group:
 
 
 def group(name: GroupName, case: Scenario, sizes: Sizes) -> Group:
-    """The group of a parallel dimension; gradients (dp) are exchanged over data and context ranks together."""
+    """The group of a parallel dimension.
+
+    Gradients are exchanged over data and context ranks together (dp), those of experts over what their
+    parallelism leaves of a pipeline stage (edp).
+    """
     layout = case.layout
     per_node = case.cluster.gpus_per_node
     size, stride = {
         "tp": (layout.tp, 1),
         "cp": (layout.cp, layout.tp),
-        "ep": (layout.ep * layout.etp, 1),
+        "ep": (layout.ep, layout.etp),
+        "etp": (layout.etp, 1),
         "dp": (sizes.dp * layout.cp, layout.tp),
+        "edp": (sizes.dp * layout.cp * layout.tp / (layout.ep * layout.etp), layout.ep * layout.etp),
         "pp": (layout.pp, layout.tp * layout.cp * sizes.dp),
     }[name]
     local = minimum(size, maximum(per_node / stride, 1))

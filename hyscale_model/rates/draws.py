@@ -39,7 +39,9 @@ class Draws:
         share = np.cumsum(np.ones(len(values)) if weights is None else np.asarray(weights, dtype=float))
         picked = np.searchsorted(share / share[-1], self.uniform(name)[0, 1:], side="right")
         chosen = [nominal, *(values[min(index, len(values) - 1)] for index in picked)]
-        return np.array(chosen)[None, :]
+        # Numbers and names together stay what they are.
+        mixed = len({isinstance(value, str) for value in chosen}) > 1
+        return np.array(chosen, dtype=object if mixed else None)[None, :]
 
 
 @lru_cache(maxsize=4096)

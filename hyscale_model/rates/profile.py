@@ -2,15 +2,18 @@
 
 Form of an operation's time, in three resources that a kernel uses side by side:
 
-    t = launches x launch_s + smooth_max(FLOP / (tensor peak x fraction), work / SM rate, bytes / (HBM peak x fraction))
+    t = launches x launch_s + j (max(T, S, B) + s (T + S + B - max(T, S, B)))
+    T = FLOP / (tensor peak x fraction), S = work / SM rate, B = bytes / (HBM peak x fraction)
 
-A published rate R of a whole kernel on an anchor GPU holds both its tensor time and everything else. With the
-tensor rate T there, the SM rate S is what reproduces R:  R^-p = T^-p + S^-p  (p: exponent of the smooth maximum).
+s is the share of the shorter resources that a kernel does not hide behind the longest (``serial_share``), j what a
+step takes over the sum of its kernels (``step_over_kernels``). A published rate of a whole kernel on an anchor GPU
+holds both its tensor time and everything else; what the tensor cores do not explain of it is put on the SMs.
 S scales to another GPU of the same architecture by SM count x boost clock; T by the tensor peak.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +22,7 @@ import numpy as np
 
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.prediction import Origin
+from hyscale_model.scenario.schema import Gpu
 
 SCHEMA_VERSION = 1
 
@@ -57,15 +61,23 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class TensorRate:
-    """Fraction of the tensor peak, for some GPUs and precisions (empty: all)."""
+    """Fraction of the tensor peak that a family keeps.
 
-    gpus: tuple[str, ...]
+    Attributes:
+        below_flop_per_sm_clock: only for GPUs with fewer BF16 FLOP per SM and clock (H20: 958, H100: 3,784), where
+            the tensor cores bind; infinity: all.
+        precisions: only for these; empty: all.
+        fraction: the fraction.
+    """
+
+    below_flop_per_sm_clock: float
     precisions: tuple[str, ...]
     fraction: Rate
 
-    def applies(self, gpu: str, precision: str) -> bool:
+    def applies(self, gpu: Gpu, precision: str) -> bool:
         """Whether the entry speaks of this GPU and precision."""
-        return (not self.gpus or gpu in self.gpus) and (not self.precisions or precision in self.precisions)
+        intensity = gpu.bf16_flops / (gpu.sms * gpu.boost_hz)
+        return intensity < self.below_flop_per_sm_clock and (not self.precisions or precision in self.precisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class Family:
     tensor: tuple[TensorRate, ...]
     sm: SmRate | None
 
-    def tensor_rate(self, gpu: str, precision: str) -> TensorRate | None:
+    def tensor_rate(self, gpu: Gpu, precision: str) -> TensorRate | None:
         """First entry for this GPU and precision."""
         return next((entry for entry in self.tensor if entry.applies(gpu, precision)), None)
 
@@ -139,7 +151,7 @@ def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _family(name: str, entry: Mapping[str, Any]) -> Family:
     tensor = tuple(
         TensorRate(
-            tuple(item.get("gpus", ())),
+            float(item.get("below_flop_per_sm_clock", math.inf)),
             tuple(item.get("precisions", ())),
             Rate.parse(item, f"families.{name}.tensor[{index}]"),
         )

@@ -16,24 +16,25 @@ from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.profile import Family, Profile, Rate
 from hyscale_model.scenario.schema import Gpu
 
-# Exponent of the smooth maximum: eight, so that it costs three squarings; resources that take the same time
-# together take 2^(1/8) = 1.09 times as long as one of them.
-EXPONENT = 8
 RESOURCES = ("tensor", "sm", "hbm")
 
 
-def smooth_maximum(*times: np.ndarray) -> np.ndarray:
-    """(sum of t^8)^(1/8): the time of resources used side by side; exact where one dominates."""
-    total: np.ndarray | None = None
-    for time in times:
-        power = np.square(time)
-        np.square(power, out=power)
-        np.square(power, out=power)
-        total = power if total is None else total + power
-    assert total is not None
-    for _ in range(3):
-        total = np.sqrt(total)
-    return total
+def together(serial: Number, *times: np.ndarray) -> np.ndarray:
+    """Time of resources that a kernel uses side by side: max + serial x (sum - max).
+
+    ``serial`` is the share of the shorter times that nothing hides: 0 with perfect overlap, 1 with none.
+    """
+    longest, total = times[0], times[0]
+    for time in times[1:]:
+        longest, total = np.maximum(longest, time), total + time
+    return longest + serial * (total - longest)
+
+
+def rest_of(whole: np.ndarray, known: np.ndarray, serial: Number) -> np.ndarray:
+    """The time x with together(serial, x, known) = whole; 0 where ``known`` alone takes as long."""
+    longer = whole - serial * known
+    shorter = np.maximum(whole - known, 0.0) / serial
+    return np.where(longer >= known, longer, shorter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Rates:
         self._mixed: dict[tuple[str, int], tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]] = {}
         self.hbm_bytes_per_s = gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)
         self.launch_s = self.factor("launch_s")
+        self.serial = self.factor("serial_share")
 
     def _sample(self, name: str, rate: Rate) -> np.ndarray:
         return _sampled(rate, name, self.draws)
@@ -99,7 +101,7 @@ class Rates:
         return self._inverse[key]
 
     def _inverse_tensor(self, family: Family, gpu: Gpu, precision: str) -> np.ndarray:
-        entry = family.tensor_rate(gpu.name, precision)
+        entry = family.tensor_rate(gpu, precision)
         if entry is None:
             return np.zeros((1, 1))
         return 1.0 / (_peak(gpu, precision) * self._sample(f"{family.name}.tensor", entry.fraction))
@@ -111,7 +113,7 @@ class Rates:
         rest: np.ndarray = 1.0 / self._sample(f"{family.name}.sm", family.sm.rate)
         if family.sm.unit == "flop":
             tensor = self._inverse_tensor(family, anchor, "bf16")
-            rest = np.maximum(rest**EXPONENT - tensor**EXPONENT, 0.0) ** (1.0 / EXPONENT)
+            rest = rest_of(rest, tensor, self.serial)
         rest = rest * (anchor.sms * anchor.boost_hz) / (self.gpu.sms * self.gpu.boost_hz)
         if anchor.name != self.gpu.name:
             rest = rest / self.factor("transfer")
@@ -133,7 +135,7 @@ class Rates:
             sm = _stack([op.flops if op.sm_work is None else op.sm_work for op in some]) * _stack([p[1] for p in pairs])
             hbm = _stack([operation.hbm_bytes for operation in some]) / self.hbm_bytes_per_s
             nominal[0, computing], nominal[1, computing] = tensor[:, 0, 0], sm[:, 0, 0]
-            for row, value in zip(computing, smooth_maximum(tensor, sm, hbm), strict=True):
+            for row, value in zip(computing, together(self.serial, tensor, sm, hbm), strict=True):
                 seconds[row] = value + operations[row].launches * self.launch_s
         binding: list[int] = nominal.argmax(axis=0).tolist()
         fp8 = [bool(_first(operation.fp8)) for operation in operations]
@@ -175,7 +177,7 @@ class Rates:
         if resource == "sm" and family.sm is not None:
             return family.sm.rate.origin
         if resource == "tensor":
-            entry = family.tensor_rate(self.gpu.name, precision)
+            entry = family.tensor_rate(self.gpu, precision)
             if entry is not None:
                 return entry.fraction.origin
         return self.profile.hbm.origin

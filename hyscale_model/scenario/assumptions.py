@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hyscale_model.errors import InputError
-from hyscale_model.scenario.fields import FieldType, field_type
+from hyscale_model.scenario.fields import ALL_SYSTEMS, FieldType, field_type
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.problems import Problems
 from hyscale_model.scenario.scalars import show
@@ -38,10 +38,28 @@ def check_variables(root: Node, pinned: Collection[str], problems: Problems) -> 
     if listed is None or not listed.is_list:
         return root
     items = [_assumption(index, item, names, problems) for index, item in enumerate(listed.value)]
+    items = [each for item in items for each in _each_system(item, names)]
     _once_each(items, problems)
-    fixed = {*swept, *pinned}
+    fixed = {each for path in (*swept, *pinned) for each in for_each_system(path, names)}
     drawn = [item for item in items if not (item.is_mapping and _text(item, "path") in fixed)]
     return root.with_child("assumptions", listed.with_value(drawn))
+
+
+def for_each_system(path: str, names: Collection[str]) -> list[str]:
+    """``systems.*.field`` as the path of that field in every system; any other path as it is."""
+    every = f"systems.{ALL_SYSTEMS}."
+    if not path.startswith(every):
+        return [path]
+    return [f"systems.{name}.{path.removeprefix(every)}" for name in names]
+
+
+def _each_system(item: Node, names: Collection[str]) -> list[Node]:
+    path = _text(item, "path") if item.is_mapping else None
+    paths = [path] if path is None else for_each_system(path, names)
+    place = item.child("path") if item.is_mapping else None
+    if place is None or paths == [path]:
+        return [item]
+    return [item.with_child("path", place.with_value(each)) for each in paths]
 
 
 def _system_names(root: Node) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from hyscale_model.prediction import Origin
-from hyscale_model.scenario.fields import ALL_SYSTEMS, field_names
+from hyscale_model.scenario.fields import field_names
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.schema import Scenario, default_reason
 
@@ -32,11 +32,7 @@ def origins(scenario: Scenario, root: Node) -> dict[str, Origin]:
         path: Origin("assumed", reason) if node is None else node.given()
         for path, _, node, reason in _walk(scenario, root, "", NOT_GIVEN)
     }
-    for drawn in scenario.assumptions:
-        paths = [
-            drawn.path.replace(f"systems.{ALL_SYSTEMS}.", f"systems.{system.name}.") for system in scenario.systems
-        ]
-        found.update({path: Origin("assumed", drawn.reason) for path in paths if path in found})
+    found.update({drawn.path: Origin("assumed", drawn.reason) for drawn in scenario.assumptions if drawn.path in found})
     return found
 
 

@@ -112,6 +112,11 @@ class Cluster:
     nic_efficiency: Fraction = assumed(
         0.8, "bus bandwidth of 16 to 32 H100 GPUs on 8 x 400 Gbit/s is 320-330 of 400 GB/s (NVIDIA/nccl issue #1221)"
     )
+    alltoall_efficiency: Fraction = assumed(
+        0.7,
+        "of an adapter's rate in all-to-all: DeepEP moves 43 of 50 GB/s over 16 H800 ranks; NCCL over 128 ranks less",
+    )
+    pcie_efficiency: Fraction = assumed(0.8, "pinned copies keep about 50 of the 64 GB/s of PCIe 5.0 x16")
     nvlink_efficiency: Fraction = assumed(
         0.75, "all-gather over 8 H100 or H200 GPUs reaches 336 of 450 GB/s at 512 MiB (AIConfigurator NCCL tables)"
     )

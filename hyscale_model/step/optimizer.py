@@ -58,11 +58,16 @@ def optimizer_operation(case: Scenario, sizes: Sizes, shared: Number, experts: N
     )
 
 
-def gradient_transfers(case: Scenario, shared: Number) -> tuple[Transfer, Transfer]:
-    """Reduce-scatter of gradients and all-gather of parameters over data and context ranks (ring all-reduce
-    without ZeRO moves the same bytes)."""
+def gradient_transfers(case: Scenario, shared: Number, experts: Number) -> tuple[Transfer, ...]:
+    """Reduce-scatter of gradients and all-gather of what comes of them, for replicated and expert parameters.
+
+    With ZeRO the updated BF16 parameters are gathered; without, the reduced gradients (ring all-reduce).
+    """
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
+    gathered = BF16_BYTES if case.layout.zero else gradient
     return (
         Transfer(kind="reduce_scatter", group="dp", payload_bytes=shared * gradient),
-        Transfer(kind="all_gather", group="dp", payload_bytes=shared * BF16_BYTES),
+        Transfer(kind="all_gather", group="dp", payload_bytes=shared * gathered),
+        Transfer(kind="reduce_scatter", group="edp", payload_bytes=experts * gradient),
+        Transfer(kind="all_gather", group="edp", payload_bytes=experts * gathered),
     )

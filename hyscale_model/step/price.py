@@ -82,13 +82,15 @@ def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[
                         number.setdefault(task.work, len(number))
     timed = rates.times(list(number))
     contention = rates.factor("overlap_contention")
+    in_step = rates.factor("step_over_kernels")
+    durations = [in_step * kernel for kernel in timed.seconds]
     walked: dict[tuple[int, bool], tuple[BlockTime, BlockTime]] = {}
     priced = []
     for case, network, blocks in zip(cases, networks, built, strict=True):
 
         def seconds(task: Task, network: Network = network) -> Number:
             if isinstance(task.work, Operation):
-                return timed.seconds[number[task.work]]
+                return durations[number[task.work]]
             return network.seconds(task.work)
 
         recompute = case.training.recompute == "full"

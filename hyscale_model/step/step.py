@@ -200,18 +200,19 @@ def _once(
         alike.setdefault((id(case.layout), id(case.training)), []).append(index)
     parameters = [block_parameters(cases[members[0]]) for members in alike.values()]
     operations: list[Operation] = []
-    places: list[tuple[bytes, int, list[int], np.ndarray]] = []
+    places: list[tuple[bytes, int, list[int], np.ndarray, np.ndarray]] = []
     for members, (shared, experts) in zip(alike.values(), parameters, strict=True):
         first = members[0]
         for key, count in held.items():
             both = (np.tensordot(count, part, axes=1) for part in (shared, experts))
             for rank, (replicated, routed) in enumerate(zip(*both, strict=True)):
                 operations.append(optimizer_operation(cases[first], sizes[first], replicated, routed))
-                places.append((key, rank, members, replicated))
-    seconds = rates.times(operations).seconds
+                places.append((key, rank, members, replicated, routed))
+    in_step = rates.factor("step_over_kernels")
+    seconds = [in_step * kernel for kernel in rates.times(operations).seconds]
     result = {key: np.empty((2, count.shape[0], len(cases), *shape)) for key, count in held.items()}
-    for row, (key, rank, members, replicated) in enumerate(places):
-        transfers = gradient_transfers(cases[members[0]], replicated)
+    for row, (key, rank, members, replicated, routed) in enumerate(places):
+        transfers = gradient_transfers(cases[members[0]], replicated, routed)
         result[key][0, rank, members] = seconds[row]
         result[key][1, rank, members] = sum(networks[members[0]].seconds(transfer) for transfer in transfers)
     return {
