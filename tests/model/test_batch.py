@@ -31,13 +31,6 @@ POINTS = {
         "training.moe_imbalance": (1.0, 1.5, 1.1),
     },
 }
-UNBALANCED = "a balanced order waits in a batch for a launch and a read of the index keys, and not alone"
-DIFFERS = {
-    "sequence": UNBALANCED,
-    "ranks": UNBALANCED,
-    "order": UNBALANCED,
-    "mixed": UNBALANCED,
-}
 
 
 def assert_same(found, expected):
@@ -50,13 +43,7 @@ def columns(name):
     return {path: np.array(values)[:, None] for path, values in POINTS[name].items()}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=DIFFERS[name])) if name in DIFFERS else name
-        for name in POINTS
-    ],
-)
+@pytest.mark.parametrize("name", POINTS)
 def test_time_of_a_batch_is_that_of_its_points(resolve, evaluate, name):
     scenario = resolve().scenario
     batch = evaluate(scenario, columns(name))
@@ -160,7 +147,6 @@ def test_points_cross_with_draws_of_different_structure(resolve, evaluate):
     assert_same(mixed.steps[0].seconds[:, [0, 2]], alone.steps[0].seconds[:, [0, 2]])
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="the summary divides columns of one group by those of all")
 @pytest.mark.parametrize("path", ["systems.megatron.table_topk", "layout.pp", "training.recompute"])
 def test_a_structural_assumption_stands_beside_others(resolve, path):
     choices = {"systems.megatron.table_topk": "torch, radix", "layout.pp": "4, 2", "training.recompute": "full, none"}

@@ -5,6 +5,8 @@ On the published layout a rank of the critical stage holds 20 layers and runs 4 
 
 import pytest
 
+from hyscale_model.rates.load import load_profile
+
 RUNS, QUERIES, LENGTH, TOPK = 4 * 20, 8192, 1048576, 2048
 PEAK, HBM = 148e12, 4.0e12
 SELECTED = TOPK - TOPK * (TOPK - 1) / (2 * LENGTH)
@@ -68,15 +70,19 @@ def test_no_term_is_faster_than_its_floor(published):
 
 
 def test_the_index_loss_reads_attention_twice_and_scores_what_is_kept_once_more(floors):
-    """The teacher normalises first and then weighs, forward and recomputed; backward is three score products."""
-    teacher = 2 * 2 * 2 * QUERIES * 64 * SELECTED * 576
+    """The teacher normalises first and then weighs, where gradients are recorded; backward is three score products."""
+    teacher = 2 * 2 * QUERIES * 64 * SELECTED * 576
     backward = 3 * 2 * QUERIES * SELECTED * 32 * 128
     products = RUNS * (teacher + backward) / PEAK
-    assert products <= floors["index_loss"] <= 1.05 * products
+    assert products <= floors["index_loss"] <= 1.1 * products
 
 
 def test_a_top_k_reads_whole_rows_and_not_the_visible_part(predicted):
     """torch.topk keeps 0.36 TB/s on the 132 SMs of an H200; an H20 has 78. Masked columns save 2 %."""
     system = predicted("systems.megatron.recompute_selection=keep_scores", systems=("megatron",))["systems"]["megatron"]
-    by_hand = RUNS * 0.98 * 4 * QUERIES * LENGTH / (0.36e12 * 78 / 132)
-    assert system["time_s"]["selection_recompute"] == pytest.approx(by_hand, rel=0.005)
+    factors = load_profile("published").factors
+    table = 4 * QUERIES * LENGTH
+    on_sms, from_memory = 0.98 * table / (0.36e12 * 78 / 132), table / (0.8 * HBM)
+    kernel = on_sms + factors["serial_share"].value * from_memory
+    by_hand = RUNS * factors["step_over_kernels"].value * kernel
+    assert system["time_s"]["selection_recompute"] == pytest.approx(by_hand, rel=0.01)

@@ -55,7 +55,7 @@ def test_an_all_gather_inside_a_node_by_hand(cluster):
 
 def test_an_all_to_all_over_128_ranks_by_hand(cluster):
     """Of what a rank sends, 120 of 128 parts leave the node over its own adapter."""
-    by_hand = 1e9 * 120 / 128 / (ADAPTER * cluster.nic_efficiency)
+    by_hand = 1e9 * 120 / 128 / (ADAPTER * cluster.alltoall_efficiency)
     latency = 15 * cluster.nic_latency_s + cluster.nvlink_latency_s
     assert seconds("all_to_all", Group(128, 8), cluster, 1e9) == pytest.approx(by_hand + latency, rel=1e-12)
 
@@ -69,7 +69,7 @@ def test_more_bytes_never_take_less_time(cluster, kind, ranks, payload, factor):
     kind=st.sampled_from(KINDS),
     ranks=groups,
     payload=st.floats(0, 1e12),
-    name=st.sampled_from(("nic_gbit_per_gpu", "nic_efficiency", "nvlink_efficiency")),
+    name=st.sampled_from(("nic_gbit_per_gpu", "nic_efficiency", "alltoall_efficiency", "nvlink_efficiency")),
     factor=st.floats(0.1, 1),
 )
 def test_less_bandwidth_is_never_faster(cluster, kind, ranks, payload, name, factor):
@@ -106,7 +106,15 @@ def test_a_pipeline_over_two_nodes_is_no_faster_than_its_hop_between_them(cluste
 
 
 def members(name, layout, dp):
-    """Global ranks of the group of rank 0, in Megatron-LM's order: tensor, context, data, pipeline."""
+    """Global ranks of the group of rank 0, in Megatron-LM's order: tensor, context, data, pipeline.
+
+    The ranks of a stage are numbered once more for experts: expert-tensor, expert, expert-data.
+    """
+    stage = layout.tp * layout.cp * dp
+    experts = layout.ep * layout.etp
+    found = {"etp": range(layout.etp), "ep": range(0, experts, layout.etp), "edp": range(0, stage, experts)}
+    if name in found:
+        return list(found[name])
     ranks = [
         (tensor, context, data, stage)
         for stage in range(layout.pp)
@@ -114,19 +122,17 @@ def members(name, layout, dp):
         for context in range(layout.cp)
         for tensor in range(layout.tp)
     ]
-    if name == "ep":
-        return list(range(layout.ep * layout.etp))
     varying = {"tp": (0,), "cp": (1,), "dp": (1, 2), "pp": (3,)}[name]
     return [
         number for number, rank in enumerate(ranks) if all(rank[axis] == 0 for axis in range(4) if axis not in varying)
     ]
 
 
-@pytest.mark.parametrize("name", ["tp", "cp", "dp", "pp", "ep"])
+@pytest.mark.parametrize("name", ["tp", "cp", "dp", "pp", "ep", "etp", "edp"])
 def test_groups_lie_where_the_order_of_ranks_puts_them(resolve, name):
     scenario = resolve().scenario
-    for tp, cp, pp in product((1, 2, 4, 8), (1, 2, 8, 16), (1, 2, 4)):
-        layout = replace(scenario.layout, tp=tp, cp=cp, pp=pp, vpp=1, ep=16)
+    for tp, cp, pp, etp in product((1, 2, 4, 8), (1, 2, 8, 16), (1, 2, 4), (1, 2)):
+        layout = replace(scenario.layout, tp=tp, cp=cp, pp=pp, vpp=1, ep=16, etp=etp)
         case = case_of(replace(scenario, layout=layout), scenario.systems[0])
         found = group(name, case, Sizes.of(case))
         ranks = members(name, layout, 512 // (tp * cp * pp))

@@ -9,7 +9,7 @@ from hyscale_model.errors import UnpricedError
 from hyscale_model.layers.operation import Operation
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import gpu_named, load_profile
-from hyscale_model.rates.roofline import RESOURCES, Rates, smooth_maximum
+from hyscale_model.rates.roofline import RESOURCES, Rates
 
 PROFILE = load_profile("published")
 GPUS = ("h20-96", "h20-141", "h800", "h100", "h200")
@@ -108,18 +108,27 @@ def test_more_work_never_takes_less_time(family, flops, hbm, work, launches, mor
     assert np.all(after >= before * (1 - 1e-12))
 
 
-@given(times=st.lists(st.floats(1e-9, 1e6), min_size=1, max_size=3))
-def test_the_smooth_maximum_lies_between_the_maximum_and_its_bound(times):
-    result = smooth_maximum(*(np.array([[time]]) for time in times))[0, 0]
-    assert max(times) * (1 - 1e-12) <= result <= max(times) * len(times) ** (1 / 8) * (1 + 1e-12)
+@given(family=st.sampled_from(PRICED), flops=amounts, hbm=amounts, work=amounts)
+def test_resources_overlap_at_best_fully_and_at_worst_not_at_all(family, flops, hbm, work):
+    whole = Operation(family=family, flops=flops, hbm_bytes=hbm, sm_work=work, launches=0)
+    alone = [
+        Operation(family=family, flops=flops, sm_work=0.0, launches=0),
+        Operation(family=family, sm_work=work, launches=0),
+        Operation(family=family, sm_work=0.0, hbm_bytes=hbm, launches=0),
+    ]
+    together, *parts = (np.asarray(taken) for taken in rates_on("h20-96", Draws(8)).times([whole, *alone]).seconds)
+    parts = np.broadcast_arrays(*parts)
+    assert np.all(together >= np.max(parts, axis=0) * (1 - 1e-12))
+    assert np.all(together <= np.sum(parts, axis=0) * (1 + 1e-12))
 
 
 def test_the_binding_resource_is_the_one_that_takes_longest():
     rates = rates_on("h20-96")
+    scoring = next(name for name in SM_FAMILIES if name.startswith("index_scoring"))
     operations = [
-        Operation(family="index_scoring", flops=1e15),
+        Operation(family=scoring, flops=1e15),
         Operation(family="topk_torch", sm_work=1e12, hbm_bytes=1e12),
-        Operation(family="index_scoring", flops=1e12, hbm_bytes=1e13),
+        Operation(family=scoring, flops=1e12, hbm_bytes=1e13),
     ]
     assert [RESOURCES[index] for index in rates.times(operations).binding] == ["tensor", "sm", "hbm"]
 
