@@ -104,15 +104,25 @@ def generic(path: str) -> str:
 def split_structure(values: Values, draws: Draws) -> Iterator[tuple[dict[str, Any], Draws]]:
     """Groups of draws with equal structural values: (field values of the group, its draws).
 
-    Structural fields become scalars; the others keep the group's columns.
+    Structural fields become scalars; the others keep the group's columns, or their one column.
+
+    Raises:
+        ValueError: a structural field varies over points; such points are batches of their own.
     """
     structural = [path for path in values if generic(path) not in ARRAY_FIELDS]
     if not structural:
         yield dict(values), draws
         return
-    rows = list(zip(*(values[path][0].tolist() for path in structural), strict=True))
+    for path in structural:
+        if values[path].shape[0] > 1:
+            raise ValueError(f"{path} changes which operations exist, so it cannot vary inside a batch of points")
+    rows = list(zip(*(np.broadcast_to(values[p], (1, draws.width))[0].tolist() for p in structural), strict=True))
     for row in dict.fromkeys(rows):
-        columns = tuple(index for index, other in enumerate(rows) if other == row)
-        group = {path: array[:, list(columns)] for path, array in values.items() if path not in structural}
+        columns = [index for index, other in enumerate(rows) if other == row]
+        group = {
+            path: array[:, columns] if array.shape[1] > 1 else array
+            for path, array in values.items()
+            if path not in structural
+        }
         group.update(zip(structural, row, strict=True))
-        yield group, replace(draws, columns=columns)
+        yield group, replace(draws, columns=tuple(columns))

@@ -152,7 +152,7 @@ def _core(case: Scenario, sizes: Sizes, factor: Factor, with_loss: bool) -> tupl
 
 def _reorder(name: str, case: Scenario, sizes: Sizes, width: Number, after: tuple[str, ...] = ()) -> tuple[Task, ...]:
     """Puts a gathered sequence of ``width`` BF16 values a token from zigzag rank order into sequence order."""
-    values = 2 * case.workload.micro_batch_size * sizes.keys * width
+    values = 2 * sizes.held_keys * width
     zigzag = equals(case.layout.cp_order, "zigzag") * where(case.layout.cp > 1, 1.0, 0.0)
     if not isinstance(zigzag, np.ndarray) and not zigzag:
         return ()
@@ -204,7 +204,7 @@ def _gathers(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
 
 
 def _gathered_bytes(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
-    model, tokens = case.model, case.workload.micro_batch_size * sizes.keys
+    model, tokens = case.model, sizes.held_keys
     latent = tokens * (model.kv_lora_rank + model.qk_rope_head_dim) * BF16_BYTES
     return latent, tokens * index_key_bytes(model.index_head_dim, sizes.fp8_index)
 
@@ -231,7 +231,7 @@ def _index_backward(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
 
 def _scatter(name: str, case: Scenario, sizes: Sizes, width: Number) -> Task:
     """Reduce-scatter of a BF16 gradient of the gathered sequence, ``width`` values a token."""
-    payload = BF16_BYTES * case.workload.micro_batch_size * sizes.keys * width
+    payload = BF16_BYTES * sizes.held_keys * width
     return Task(
         name=name,
         term="cp_communication_exposed",

@@ -105,11 +105,14 @@ def _experts(case: Scenario, copies: Number, width: Number, fp8: Number, passes:
 def _exchange(name: str, case: Scenario, sizes: Sizes) -> Task:
     """All-to-all of token copies, as long as at the busiest rank.
 
-    DeepEP sends a token once to each node; plain all-to-all once to each expert.
+    Plain all-to-all sends a token once to each of its experts. DeepEP sends it once to each node that holds one,
+    or, inside a single node, once to each such rank.
     """
-    copies = sizes.queries * case.model.num_experts_per_tok
-    deduplicated = sizes.queries * distinct_nodes(case)
-    sent = where(equals(case.systems[0].dispatcher, "deepep"), deduplicated, copies)
+    layout, experts = case.layout, case.model.num_experts_per_tok
+    nodes = layout.ep * layout.etp / case.cluster.gpus_per_node
+    holders = where(nodes > 1, nodes, layout.ep)
+    copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(holders, experts), experts)
+    sent = sizes.queries * copies
     payload = case.training.moe_imbalance * sent * case.model.hidden_size * BF16_BYTES
     work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
     return Task(name=name, term="ep_communication_exposed", work=work)
@@ -125,9 +128,6 @@ def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number
     return (Task(name=name, term="ep_communication_exposed", work=work),)
 
 
-def distinct_nodes(case: Scenario) -> Number:
-    """Mean number of distinct nodes that a token's t experts lie on, uniform routing: N (1 - (1 - 1/N)^t)."""
-    layout, cluster = case.layout, case.cluster
-    ranks = layout.ep * layout.etp
-    nodes = where(ranks > cluster.gpus_per_node, ranks / cluster.gpus_per_node, 1.0)
-    return nodes * (1 - (1 - 1 / nodes) ** case.model.num_experts_per_tok)
+def distinct(holders: Number, experts: Number) -> Number:
+    """Mean number of distinct holders (nodes, ranks) of a token's t experts, uniform routing: N (1 - (1 - 1/N)^t)."""
+    return holders * (1 - (1 - 1 / holders) ** experts)

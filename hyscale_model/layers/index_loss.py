@@ -28,7 +28,8 @@ def index_loss_tasks(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
     teacher = Operation(
         family="index_teacher",
         flops=TEACHER_PASSES * 2 * sizes.tokens * heads * sizes.selected * width,
-        hbm_bytes=TEACHER_PASSES * BF16_BYTES * (sizes.tokens * heads * width + sizes.keys * width) + FP32_BYTES * kept,
+        hbm_bytes=TEACHER_PASSES * BF16_BYTES * (sizes.tokens * heads * width + sizes.held_keys * width)
+        + FP32_BYTES * kept,
         launches=TEACHER_PASSES,
     )
     divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=4)
@@ -48,7 +49,7 @@ def index_backward_tasks(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
         family="index_backward",
         flops=3 * score_flops(sizes.queries, sizes.selected, case),
         sm_work=kept * model.index_head_dim,
-        hbm_bytes=2 * FP32_BYTES * sizes.keys * model.index_head_dim + kept * (INT32_BYTES + FP32_BYTES),
+        hbm_bytes=2 * FP32_BYTES * sizes.held_keys * model.index_head_dim + kept * (INT32_BYTES + FP32_BYTES),
         launches=2,
     )
     return (Task(name="index_loss.backward", term="index_loss", work=work),)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from hyscale_model.arrays import Number, ceil_div, minimum, where
 from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, mean_samples
 from hyscale_model.layers.operation import Factor, Operation, Task
-from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES, Sizes, index_key_bytes
+from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES, Sizes, index_key_bytes, mean_selected
 from hyscale_model.layers.tensor_parallel import exchange
 from hyscale_model.scenario.schema import Scenario
 
@@ -94,7 +94,7 @@ def _hytopk(case: Scenario, sizes: Sizes) -> dict[str, Operation]:
     full = HyTopKSizes.of(sizes.keys, topk)
     samples = mean_samples(sizes.keys)
     # A causal query of context l expects 3k candidates, or all of its keys.
-    candidates = minimum(full.candidates, sizes.visible)
+    candidates = mean_selected(sizes.keys, full.candidates)
     appended = CANDIDATE_BYTES * queries * candidates
     sampled = FP32_BYTES * queries * samples
     return {
@@ -116,7 +116,7 @@ def replay_scoring(case: Scenario, sizes: Sizes) -> dict[str, Operation]:
     """Scores of the k kept keys only: what the index loss needs of recomputation."""
     kept = sizes.queries * sizes.selected
     fp8 = sizes.fp8_index
-    gathered = sizes.keys * index_key_bytes(case.model.index_head_dim, fp8)
+    gathered = sizes.held_keys * index_key_bytes(case.model.index_head_dim, fp8)
     return {
         "selection.replay": Operation(
             family="replay_scoring",
@@ -191,10 +191,11 @@ def _scores(
 ) -> Operation:
     head_dim, fp8 = case.model.index_head_dim, sizes.fp8_index
     key_bytes = index_key_bytes(head_dim, fp8)
+    read = minimum(keys * case.workload.micro_batch_size, sizes.held_keys)
     return Operation(
         family=_scoring_family(case),
         flops=score_flops(queries, keys, case),
-        hbm_bytes=(queries * case.model.index_n_heads + keys) * key_bytes + written,
+        hbm_bytes=(queries * case.model.index_n_heads + read) * key_bytes + written,
         fp8=fp8,
         launches=launches,
     )

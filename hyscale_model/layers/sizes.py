@@ -22,7 +22,7 @@ class Sizes:
         world: GPUs; dp: data-parallel ranks; micro_batches: per step and data-parallel rank.
         tokens: tokens of one micro-batch on one context rank (shared by its tensor ranks).
         queries: tokens of one micro-batch on one GPU; rows of the selection.
-        keys: keys of a sequence.
+        keys: keys of a sequence; ``held_keys``: of all sequences of a micro-batch, which a rank gathers.
         visible: mean keys a query can see, causally.
         scored: mean keys scored per query (``visible``, or all with ``causal_skip`` off).
         slowest_over_mean: scored keys of the busiest context rank over the mean.
@@ -36,6 +36,7 @@ class Sizes:
     tokens: Number
     queries: Number
     keys: Number
+    held_keys: Number
     visible: Number
     scored: Number
     slowest_over_mean: Number
@@ -66,6 +67,7 @@ class Sizes:
             tokens=tokens,
             queries=tokens / layout.tp,
             keys=keys,
+            held_keys=work.micro_batch_size * keys,
             visible=visible,
             scored=scored,
             slowest_over_mean=slowest,

@@ -6,7 +6,8 @@ Floors per rank with n queries, h heads, k selected keys, latent r and rope dime
 
 Pairs: two neighbouring queries read the union of their keys, (2 - overlap) k of 2 k. Keys read and key gradients
 added fall to (2 - overlap) / 2; products rise to (2 - overlap), since each query also meets the other's keys.
-The products of a pair are masked, not skipped. Pairs are used in a direction only where they are faster.
+The products of a pair are masked, not skipped. Pairs are used in the backward pass, where keys read and gradients
+added bind, and only where they shrink the work on the SMs; the forward pass gathers for less than its products.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def sparse_attention(case: Scenario, sizes: Sizes, factor: Factor) -> tuple[Oper
     flops = attention_flops(case, sizes)
     width = model.kv_lora_rank + model.qk_rope_head_dim
     rows = sizes.tokens * heads * BF16_BYTES * (width + model.kv_lora_rank)
-    latents = case.workload.micro_batch_size * sizes.keys * width * BF16_BYTES
+    latents = sizes.held_keys * width * BF16_BYTES
     indices = sizes.tokens * sizes.selected * INT32_BYTES
     forward = Operation(
         family=f"sparse_attention_forward.{system.backend}", flops=flops, hbm_bytes=rows + latents + indices, launches=1
@@ -43,7 +44,7 @@ def sparse_attention(case: Scenario, sizes: Sizes, factor: Factor) -> tuple[Oper
     if system.sparse_attention == "query_pairs":
         union = 2.0 - factor("pair_overlap")
         keys_part = factor("backward_key_share")
-        # Groups for which pairs are slower are run one query at a time.
+        # Groups whose work on the SMs pairs would not shrink are run one query at a time.
         ratio = keys_part * union / 2 + (1 - keys_part) * union
         back_tensor = back_flops * where(ratio < 1, union, 1.0)
         back_sm = back_flops * minimum(ratio, 1.0)

@@ -72,6 +72,6 @@ def layer_bytes(case: Scenario, sizes: Sizes) -> LayerBytes:
         kept_table=kept_table_bytes(sizes),
         candidates=candidate_bytes(case, sizes) if hytopk else 0.0,
         gathered=gathered_bytes(case, sizes),
-        gradients=(FP32_BYTES + BF16_BYTES) * case.workload.micro_batch_size * sizes.keys * (latent + with_index),
+        gradients=(FP32_BYTES + BF16_BYTES) * sizes.held_keys * (latent + with_index),
         logits=(BF16_BYTES + FP32_BYTES) * sizes.tokens * model.vocab_size / layout.tp,
     )

@@ -153,7 +153,7 @@ def _moments(case: Scenario, of: LayerBytes, stages: Stages, allocator: Number) 
     policy = case.systems[0].recompute_selection
     layers = stages.layers_in_flight
     activations = layers * (of.kept if full else of.kept + of.attention + stages.moe * of.experts)
-    if full and policy == "skip":
+    if not full or policy == "skip":
         activations = activations + layers * of.loss
     keeps = (policy in KEEPS_INDICES or not full) and case.systems[0].index_storage == "device"
     indices = allocator * (layers * of.indices if keeps else of.indices)

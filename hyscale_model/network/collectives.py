@@ -48,8 +48,9 @@ def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Nu
     adapter = cluster.nic_gbit_per_gpu * BYTES_PER_GBIT * cluster.nic_efficiency
     crosses = ranks.nodes > 1
     if kind == "send":
-        per_byte = where(local > 1, 1 / nvlink, 1 / adapter)
-        latency = where(local > 1, cluster.nvlink_latency_s, cluster.nic_latency_s)
+        # The slowest hop of a pipeline: an adapter wherever it leaves a node.
+        per_byte = where(crosses, 1 / adapter, 1 / nvlink)
+        latency = where(crosses, cluster.nic_latency_s, cluster.nvlink_latency_s)
     elif kind == "all_to_all":
         spread = cluster.nic_gbit_per_gpu * BYTES_PER_GBIT * cluster.alltoall_efficiency
         per_byte = maximum((size - local) / size / spread, (local - 1) / size / nvlink)

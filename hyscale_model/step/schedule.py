@@ -137,10 +137,12 @@ def step_seconds(forward: np.ndarray, backward: np.ndarray, pp: int, vpp: int, m
         return micro_batches * (forward + backward).sum(axis=0)
     if micro_batches <= (STEADY_DEPTHS + 1) * pp:
         return _makespan(forward, backward, schedule(pp, vpp, micro_batches))
-    # The graph repeats itself every pp micro-batches; a max-plus recurrence is linear once it has settled.
+    # The graph repeats itself every pp micro-batches; a max-plus recurrence is linear once it has settled, and
+    # never faster than its busiest rank.
     simulated = STEADY_DEPTHS * pp + micro_batches % pp
     early, late = (_makespan(forward, backward, schedule(pp, vpp, simulated + extra)) for extra in (0, pp))
-    return late + (micro_batches - simulated - pp) / pp * (late - early)
+    busiest = (forward + backward).reshape(vpp, pp, -1).sum(axis=0).max(axis=0)
+    return late + (micro_batches - simulated - pp) / pp * np.maximum(late - early, pp * busiest)
 
 
 def _makespan(forward: np.ndarray, backward: np.ndarray, plan: Schedule) -> np.ndarray:

@@ -137,7 +137,6 @@ def test_draws_of_a_named_system_leave_the_others_alone(resolve, evaluate):
         assert same.all() == (system.name != "megatron")
 
 
-@pytest.mark.xfail(strict=True, reason="points that do not vary over draws break the split into structural groups")
 def test_points_cross_with_draws_of_different_structure(resolve, evaluate):
     scenario = resolve().scenario
     points = {"workload.global_batch_size": np.array([[4], [8]])}

@@ -217,7 +217,6 @@ def test_scores_that_were_never_stored_cannot_be_kept(predicted):
         predicted("systems.hyscale.recompute_selection=keep_scores", systems=("hyscale",))
 
 
-@pytest.mark.xfail(strict=True, reason="without recomputation, gradients of the kept scores are not counted")
 def test_the_index_loss_keeps_the_gradients_of_the_kept_scores_until_backward(predicted):
     """FP32 gradients of 8,192 x 2,048 scores for each of the 20 layers of a stage, at least."""
     with_loss, without = (

@@ -80,7 +80,6 @@ def test_a_step_takes_as_long_as_its_simulation(pipeline):
 SETTLES_LATE = ([1.0] * 4, [1.0, 1.0, 1.125, 1.0], 2, 2, 26)
 
 
-@pytest.mark.xfail(strict=True, reason="a bottleneck that shows late is extrapolated away: up to 2.6 % too short")
 @settings(max_examples=40)
 @example(SETTLES_LATE)
 @given(pipelines(low=1.0, high=1.2, rounds=(8, 30)))
@@ -127,7 +126,6 @@ def test_a_slower_pass_never_makes_the_step_faster(pipeline, place, factor):
     assert engine(*slower, pp, vpp, micro_batches) >= engine(*pipeline) * (1 - 1e-12)
 
 
-@pytest.mark.xfail(strict=True, reason="a bottleneck that shows late is extrapolated away, and the bubble is negative")
 def test_no_extrapolation_beats_its_bottleneck():
     forward, backward, pp, vpp, micro_batches = SETTLES_LATE
     busy = micro_batches * (np.array(forward) + np.array(backward)).reshape(vpp, pp).sum(axis=0)
