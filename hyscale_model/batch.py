@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.rates.draws import Draws
-from hyscale_model.scenario.fields import assign as assign_one
 from hyscale_model.scenario.schema import Assumption, Scenario, System
 
 # Fields that formulas take as arrays. Everything else changes the structure of a layer or of the pipeline.
@@ -64,9 +63,36 @@ def value_at(scenario: Scenario, path: str) -> Any:
 
 def assign(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
     """A copy of the scenario with some fields replaced, by scalars or arrays; nothing is validated."""
+    tree: dict[str, Any] = {}
     for path, value in values.items():
-        scenario = assign_one(scenario, path, value)
-    return scenario
+        if not path.startswith("systems."):
+            *parents, leaf = path.split(".")
+            node = tree
+            for part in parents:
+                node = node.setdefault(part, {})
+            node[leaf] = value
+    if any(path.startswith("systems.") for path in values):
+        tree["systems"] = tuple(with_switches(system, values) for system in scenario.systems)
+    return _replace(scenario, tree) if tree else scenario
+
+
+def _replace(node: Any, tree: Mapping[str, Any]) -> Any:
+    return replace(node, **{k: _replace(getattr(node, k), v) if isinstance(v, Mapping) else v for k, v in tree.items()})
+
+
+def with_switches(system: System, values: Mapping[str, Any]) -> System:
+    """The system with the values of ``systems.<its name>.<switch or section.field>``."""
+    prefix = f"systems.{system.name}."
+    changes: dict[str, Any] = {}
+    for path, value in values.items():
+        if path.startswith(prefix):
+            switch, _, field = path.removeprefix(prefix).partition(".")
+            if field:
+                section = changes.get(switch, getattr(system, switch))
+                changes[switch] = {**section, field: value}
+            else:
+                changes[switch] = value
+    return replace(system, **changes) if changes else system
 
 
 def case_of(scenario: Scenario, system: System) -> Scenario:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.batch import assign, case_of, split_structure
+from hyscale_model.batch import assign, case_of, split_structure, with_switches
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.stages import StageMemory, Stages, stage_memory, stages_of
 from hyscale_model.rates.draws import Draws
@@ -131,8 +131,7 @@ class _Group:
     def case(self, system: System) -> tuple[Scenario, Sizes, tuple[int, int]]:
         """The scenario as the system runs it, its sizes, and the shape (points, draws) of its results."""
         if id(system) not in self._cases:
-            case = replace(self.scenario, systems=(system,))
-            case = case_of(case, assign(case, self._switches).systems[0])
+            case = case_of(self.scenario, with_switches(system, self._switches))
             shape = (max(self._points, _points(system)), self.draws.width)
             self._cases[id(system)] = system, (case, self._sizes_of(case), shape)
         return self._cases[id(system)][1]

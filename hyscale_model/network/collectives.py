@@ -10,29 +10,54 @@ Bus bandwidth is the link rate times the measured efficiency of the cluster (NCC
 
 from __future__ import annotations
 
+import numpy as np
+
 from hyscale_model.arrays import Number, maximum, minimum, where
 from hyscale_model.layers.operation import GroupName, Transfer, TransferKind
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.groups import Group, group
+from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.scenario.schema import Cluster, Scenario
 
 BYTES_PER_GBIT = 1e9 / 8
 
 
 class Network:
-    """Collectives of one layout on one cluster: seconds = bytes x inverse bandwidth + latency."""
+    """Collectives of one layout on one cluster: seconds = bytes x inverse bandwidth + latency.
 
-    def __init__(self, case: Scenario, sizes: Sizes) -> None:
-        self._case, self._sizes = case, sizes
+    Args:
+        case: the scenario of one system.
+        sizes: its sizes.
+        coefficients: where the sums that a transfer enters are evaluated.
+    """
+
+    def __init__(self, case: Scenario, sizes: Sizes, coefficients: Coefficients) -> None:
+        self._case, self._sizes, self._coefficients = case, sizes, coefficients
         self._costs: dict[tuple[TransferKind, GroupName], tuple[Number, Number]] = {}
+        self._numbers: dict[tuple[TransferKind, GroupName], tuple[int, int]] = {}
+
+    def cost(self, transfer: Transfer) -> Cost:
+        """Seconds of one collective; 0 over a single rank."""
+        per_byte, latency = self._terms(transfer)
+        payload = transfer.payload_bytes
+        if _over_points(per_byte) or _over_points(latency) or not varies_over_points_only(payload):
+            return Cost(rest=payload * per_byte + latency)
+        key = (transfer.kind, transfer.group)
+        if key not in self._numbers:
+            self._numbers[key] = self._coefficients.register(per_byte), self._coefficients.register(latency)
+        byte, once = self._numbers[key]
+        return Cost({byte: payload, once: 1.0})
 
     def seconds(self, transfer: Transfer) -> Number:
-        """Seconds of one collective; 0 over a single rank."""
+        """Seconds of one collective, broadcastable to (points, draws)."""
+        per_byte, latency = self._terms(transfer)
+        return transfer.payload_bytes * per_byte + latency
+
+    def _terms(self, transfer: Transfer) -> tuple[Number, Number]:
         key = (transfer.kind, transfer.group)
         if key not in self._costs:
             self._costs[key] = self._cost(transfer.kind, transfer.group)
-        per_byte, latency = self._costs[key]
-        return transfer.payload_bytes * per_byte + latency
+        return self._costs[key]
 
     def _cost(self, kind: TransferKind, name: GroupName) -> tuple[Number, Number]:
         cluster = self._case.cluster
@@ -64,3 +89,7 @@ def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Nu
         ) * cluster.nic_latency_s
     several = size > 1
     return where(several, per_byte, 0.0), where(several, latency, 0.0)
+
+
+def _over_points(value: Number) -> bool:
+    return isinstance(value, np.ndarray) and value.shape[0] > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from hyscale_model.arrays import Number
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
+from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.profile import Family, Profile, Rate
 from hyscale_model.scenario.schema import Gpu
@@ -38,22 +40,36 @@ def rest_of(whole: np.ndarray, known: np.ndarray, serial: Number) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationTimes:
-    """Times of a list of operations.
+class Nominal:
+    """One operation at the nominal point.
 
     Attributes:
-        seconds: time of each with launches, arrays that broadcast to (points, draws).
-        nominal_s: the same at the nominal point.
-        floor_s: nominal lower bound at the peaks of the GPU (tensor peak and HBM peak, launches free).
-        binding: index into ``RESOURCES`` of what binds at the nominal point.
-        origins: where the binding rate of each operation comes from.
+        seconds: its time in a step.
+        floor_s: lower bound at the peaks of the GPU (tensor peak and HBM peak, launches free).
+        resource: which of ``RESOURCES`` binds.
+        origin: where the rate of that resource comes from.
     """
 
-    seconds: tuple[np.ndarray, ...]
-    nominal_s: list[float]
-    floor_s: list[float]
-    binding: list[int]
-    origins: tuple[Origin, ...]
+    seconds: float
+    floor_s: float
+    resource: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """Seconds per unit of work on one resource, shape (1, draws + 1), and its extremes.
+
+    ``whole`` and ``serial`` number the coefficients of an operation in a step that this resource binds, or not;
+    a rate that varies over points has none.
+    """
+
+    values: np.ndarray
+    nominal: float
+    low: float
+    high: float
+    whole: int
+    serial: int
 
 
 class Rates:
@@ -67,12 +83,17 @@ class Rates:
                 expected=f"a profile of {gpu.architecture}; kept efficiency does not carry over between architectures",
             )
         self.profile, self.gpu, self.draws, self._gpu_named = profile, gpu, draws, gpu_named
-        self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
-        # By family and the identity of a precision array, which is held so that no other can take it over.
-        self._mixed: dict[tuple[str, int], tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]] = {}
-        self.hbm_bytes_per_s = gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)
-        self.launch_s = self.factor("launch_s")
+        self.coefficients = Coefficients(draws.width)
         self.serial = self.factor("serial_share")
+        self._in_step = self.factor("step_over_kernels")
+        self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+        self._origins: dict[tuple[str, str, str], Origin] = {}
+        # By family and precision; a precision that is drawn counts by the identity of its array, which is held.
+        self._scaled: dict[tuple[str, Any], tuple[Number, tuple[_Scaled | None, _Scaled | None]]] = {}
+        self._hbm = self._scale(1.0 / (gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)))
+        self._launch_s = self.factor("launch_s")
+        self._launch = self.coefficients.register(self._in_step * self._launch_s)
+        self._nominal_factors = tuple(float(each[0, 0]) for each in (self.serial, self._launch_s, self._in_step))
 
     def _sample(self, name: str, rate: Rate) -> np.ndarray:
         return _sampled(rate, name, self.draws)
@@ -84,10 +105,6 @@ class Rates:
         except KeyError:
             raise UnpricedError(f"profile {self.profile.name} has no factor {name}", field="profile") from None
         return self._sample(f"factor.{name}", rate)
-
-    def peak_flops(self, precision: str) -> float:
-        """Tensor peak of the GPU in FLOP/s."""
-        return _peak(self.gpu, precision)
 
     def _inverse_rates(self, name: str, precision: str) -> tuple[np.ndarray, np.ndarray]:
         """Seconds per FLOP on the tensor cores and per unit of SM work, shape (1, draws + 1); 0: not used."""
@@ -119,68 +136,79 @@ class Rates:
             rest = rest / self.factor("transfer")
         return rest / (family.sm.fp8_ratio if precision == "fp8" else 1.0)
 
-    def times(self, operations: Sequence[Operation]) -> OperationTimes:
-        """Seconds, floors and what binds, for all operations at once."""
-        inverse = [self._mixed_inverse(operation) for operation in operations]
-        computing = [row for row, pair in enumerate(inverse) if pair is not None]
-        # Operations that only move bytes need no maximum.
-        seconds = [self._streaming(operation) for operation in operations]
-        nominal = np.zeros((len(RESOURCES), len(operations)))
-        nominal[2] = [_first(operation.hbm_bytes) for operation in operations] / self.hbm_bytes_per_s[0, 0]
-        if computing:
-            some = [operations[row] for row in computing]
-            pairs = [pair for pair in inverse if pair is not None]
-            flops = _stack([operation.flops for operation in some])
-            tensor = flops * _stack([pair[0] for pair in pairs])
-            sm = _stack([op.flops if op.sm_work is None else op.sm_work for op in some]) * _stack([p[1] for p in pairs])
-            hbm = _stack([operation.hbm_bytes for operation in some]) / self.hbm_bytes_per_s
-            nominal[0, computing], nominal[1, computing] = tensor[:, 0, 0], sm[:, 0, 0]
-            for row, value in zip(computing, together(self.serial, tensor, sm, hbm), strict=True):
-                seconds[row] = value + operations[row].launches * self.launch_s
-        binding: list[int] = nominal.argmax(axis=0).tolist()
-        fp8 = [bool(_first(operation.fp8)) for operation in operations]
-        peak = np.where(fp8, self.gpu.fp8_flops or np.inf, self.gpu.bf16_flops)
-        work = np.array([_first(operation.flops) for operation in operations])
-        at_peak = self.hbm_bytes_per_s[0, 0] / self.gpu.hbm_bytes_per_s
-        origins = tuple(
-            self._origin(operation.family, RESOURCES[resource], "fp8" if narrow else "bf16")
-            for operation, resource, narrow in zip(operations, binding, fp8, strict=True)
-        )
-        return OperationTimes(
-            seconds=tuple(seconds),
-            nominal_s=[float(value[0, 0]) for value in seconds],
-            floor_s=np.maximum(work / peak, nominal[2] * at_peak).tolist(),
-            binding=binding,
-            origins=origins,
-        )
+    def cost(self, operation: Operation) -> Cost:
+        """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
+        tensor, sm = self._resources(operation)
+        work = operation.flops if operation.sm_work is None else operation.sm_work
+        used = [(self._hbm, operation.hbm_bytes)]
+        used += [(tensor, operation.flops)] if tensor else []
+        used += [(sm, work)] if sm else []
+        launches = operation.launches
+        drawn_alone = all(each.values.shape[0] == 1 for each, _ in used)
+        if drawn_alone and varies_over_points_only(launches, *(amount for _, amount in used)):
+            binding = _binding(used)
+            if binding is not None:
+                linear = {each.whole if each is binding else each.serial: amount for each, amount in used}
+                linear[self._launch] = launches
+                return Cost(linear)
+        kernel = together(self.serial, *(amount * each.values for each, amount in used))
+        return Cost(rest=self._in_step * (kernel + launches * self._launch_s))
 
-    def _streaming(self, operation: Operation) -> np.ndarray:
-        return operation.hbm_bytes / self.hbm_bytes_per_s + operation.launches * self.launch_s
+    def seconds(self, operations: Sequence[Operation], points: int = 1) -> np.ndarray:
+        """Seconds of operations as kernels, shape (operations, points, draws + 1)."""
+        costs = [[self.cost(each)] for each in operations]
+        return self.coefficients.evaluate(costs, (points, self.draws.width)) / self._in_step
 
-    def _mixed_inverse(self, operation: Operation) -> tuple[np.ndarray, np.ndarray] | None:
-        """Seconds per FLOP and per unit of SM work; None for a family that only moves bytes."""
-        family = self.profile.family(operation.family)
-        if family.sm is None and not family.tensor:
-            return None
+    def nominal(self, operation: Operation) -> Nominal:
+        """Time, floor, what binds and where its rate comes from, at the nominal point."""
+        tensor, sm = self._resources(operation)
+        flops, hbm_bytes, launches = (_first(v) for v in (operation.flops, operation.hbm_bytes, operation.launches))
+        work = flops if operation.sm_work is None else _first(operation.sm_work)
+        parts = (
+            flops * tensor.nominal if tensor else 0.0,
+            work * sm.nominal if sm else 0.0,
+            hbm_bytes * self._hbm.nominal,
+        )
+        longest = max(parts)
+        serial, launch_s, in_step = self._nominal_factors
+        seconds = in_step * (longest + serial * (sum(parts) - longest) + launches * launch_s)
+        precision = "fp8" if _first(operation.fp8) else "bf16"
+        floor = max(flops / _peak(self.gpu, precision), hbm_bytes / self.gpu.hbm_bytes_per_s)
+        resource = RESOURCES[parts.index(longest)]
+        return Nominal(float(seconds), float(floor), resource, self._origin(operation.family, resource, precision))
+
+    def _scale(self, values: np.ndarray) -> _Scaled:
+        whole = serial = -1
+        if values.shape[0] == 1:
+            in_step = self._in_step * values
+            whole, serial = (self.coefficients.register(each) for each in (in_step, self.serial * in_step))
+        return _Scaled(values, float(values[0, 0]), float(values.min()), float(values.max()), whole, serial)
+
+    def _resources(self, operation: Operation) -> tuple[_Scaled | None, _Scaled | None]:
+        """Tensor cores and SMs as the operation's family uses them; None where it does not."""
         fp8 = operation.fp8
-        if not isinstance(fp8, np.ndarray):
-            return self._inverse_rates(operation.family, "fp8" if fp8 else "bf16")
-        key = (operation.family, id(fp8))
-        if key not in self._mixed:
-            pairs = [self._inverse_rates(operation.family, name) for name in ("bf16", "fp8")]
-            mixed = tuple(np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True))
-            self._mixed[key] = fp8, (mixed[0], mixed[1])
-        return self._mixed[key][1]
+        drawn = isinstance(fp8, np.ndarray)
+        key = (operation.family, id(fp8) if drawn else bool(fp8))
+        if key not in self._scaled:
+            if drawn:
+                pairs = [self._inverse_rates(operation.family, name) for name in ("bf16", "fp8")]
+                both = [np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True)]
+            else:
+                both = list(self._inverse_rates(operation.family, "fp8" if fp8 else "bf16"))
+            scaled = [self._scale(values) if values.any() else None for values in both]
+            self._scaled[key] = fp8, (scaled[0], scaled[1])
+        return self._scaled[key][1]
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
-        family = self.profile.family(name)
-        if resource == "sm" and family.sm is not None:
-            return family.sm.rate.origin
-        if resource == "tensor":
-            entry = family.tensor_rate(self.gpu, precision)
-            if entry is not None:
-                return entry.fraction.origin
-        return self.profile.hbm.origin
+        key = (name, resource, precision)
+        if key not in self._origins:
+            family = self.profile.family(name)
+            entry = family.tensor_rate(self.gpu, precision) if resource == "tensor" else None
+            if resource == "sm" and family.sm is not None:
+                self._origins[key] = family.sm.rate.origin
+            else:
+                self._origins[key] = self.profile.hbm.origin if entry is None else entry.fraction.origin
+        return self._origins[key]
 
 
 @lru_cache(maxsize=4096)
@@ -202,18 +230,23 @@ def _peak(gpu: Gpu, precision: str) -> float:
     return peak
 
 
-def _stack(values: Sequence[Number]) -> np.ndarray:
-    """One array of shape (len(values), points, draws) from numbers that broadcast to (points, draws)."""
-    arrays = [(index, value) for index, value in enumerate(values) if isinstance(value, np.ndarray)]
-    scalars = np.array([0.0 if isinstance(value, np.ndarray) else value for value in values])[:, None, None]
-    if not arrays:
-        return scalars
-    shape = np.broadcast_shapes(*{value.shape for _, value in arrays})
-    result = np.empty((len(values), *shape))
-    result[:] = scalars
-    for index, value in arrays:
-        result[index] = value
-    return result
+def _binding(used: Sequence[tuple[_Scaled, Number]]) -> _Scaled | None:
+    """The resource that takes longest at every point and draw, if there is one."""
+    if len(used) == 1:
+        return used[0][0]
+    least = [amount * each.low for each, amount in used]
+    most = [amount * each.high for each, amount in used]
+    for index, (each, _) in enumerate(used):
+        others = most[:index] + most[index + 1 :]
+        # A Python comparison where both are numbers: it costs a hundredth.
+        if all(
+            least[index] >= other
+            if not isinstance(least[index], np.ndarray) and not isinstance(other, np.ndarray)
+            else bool(np.all(least[index] >= other))
+            for other in others
+        ):
+            return each
+    return None
 
 
 def _first(value: Number) -> float:

@@ -7,11 +7,14 @@ is hidden, and slows the computation beside it by the share of the GPU that the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from hyscale_model.arrays import Number, maximum
 from hyscale_model.layers.operation import Phase, Task, Transfer
+from hyscale_model.rates.cost import Cost
 
 # Terms that a phase splits: what a task calls "selection" is priced apart in each phase.
 PHASE_TERMS = {
@@ -25,28 +28,39 @@ PHASE_TERMS = {
 
 @dataclass(slots=True)
 class BlockTime:
-    """Seconds of one block in one phase: total, by term (sums to the total), hidden transfers by group."""
+    """Seconds of one block: costs to sum by term, and seconds of hidden transfers by parallel group."""
 
-    total: Number = 0.0
-    terms: dict[str, Number] = field(default_factory=dict)
+    terms: dict[str, list[Cost]] = field(default_factory=dict)
     hidden: dict[str, Number] = field(default_factory=dict)
 
-    def add(self, term: str, seconds: Number) -> None:
+    def add(self, term: str, cost: Cost) -> None:
         """Let time pass on the compute stream."""
-        self.terms[term] = self.terms[term] + seconds if term in self.terms else seconds
-        self.total = self.total + seconds
+        self.terms.setdefault(term, []).append(cost)
+
+    def total(self) -> list[Cost]:
+        """Costs of all terms."""
+        return [cost for costs in self.terms.values() for cost in costs]
 
     @classmethod
     def merged(cls, times: Iterable[BlockTime]) -> BlockTime:
-        """One after another: sums of total, terms and hidden transfers."""
+        """One after another."""
         result = cls()
         for time in times:
-            result.total = result.total + time.total
-            for term, seconds in time.terms.items():
-                result.terms[term] = result.terms[term] + seconds if term in result.terms else seconds
+            for term, costs in time.terms.items():
+                result.terms.setdefault(term, []).extend(costs)
             for group, seconds in time.hidden.items():
                 result.hidden[group] = result.hidden.get(group, 0.0) + seconds
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How costs become time: ``cost`` of a task on its own stream, ``evaluate`` of a sum, and ``contention``,
+    compute time lost per second of hidden transfer."""
+
+    cost: Callable[[Task], Cost]
+    evaluate: Callable[[Sequence[Cost]], np.ndarray]
+    contention: Number
 
 
 def term_of(task: Task, phase: Phase) -> str:
@@ -54,45 +68,57 @@ def term_of(task: Task, phase: Phase) -> str:
     return PHASE_TERMS.get((task.term, phase), task.term)
 
 
-def walk(tasks: Iterable[Task], phase: Phase, seconds: Callable[[Task], Number], contention: Number) -> BlockTime:
+def walk(tasks: Iterable[Task], phase: Phase, clock: Clock) -> BlockTime:
     """Time a block.
+
+    Costs are only summed; times are evaluated where a transfer runs beside computation.
 
     Args:
         tasks: the block's tasks in issue order.
         phase: which phase they run in.
-        seconds: duration of a task on its own stream.
-        contention: compute time lost per second of hidden transfer.
+        clock: durations.
     """
     time = BlockTime()
     free: dict[str, Number] = {}
-    running: dict[str, tuple[Task, Number, Number]] = {}
+    running: dict[str, _Running] = {}
     for task in tasks:
+        cost = clock.cost(task)
         if not isinstance(task.work, Transfer):
             for name in task.after:
                 if name in running:
-                    _wait(time, *running.pop(name), phase, contention)
-            time.add(term_of(task, phase), seconds(task))
+                    _wait(time, running.pop(name), phase, clock)
+            time.add(term_of(task, phase), cost)
             continue
         group = task.work.group
         if task.blocking and group not in free:
-            time.add(term_of(task, phase), seconds(task))
+            time.add(term_of(task, phase), cost)
             continue
-        start = maximum(time.total, free[group]) if group in free else time.total
-        end = start + seconds(task)
+        now = clock.evaluate(time.total())
+        start = maximum(now, free[group]) if group in free else now
+        end = start + clock.evaluate([cost])
         if task.blocking:
-            time.add(term_of(task, phase), end - time.total)
+            time.add(term_of(task, phase), Cost(rest=end - now))
         else:
             free[group] = end
-            running[task.name] = (task, start, end)
-    for pending in list(running.values()):
-        _wait(time, *pending, phase, contention)
+            running[task.name] = _Running(task, start, end)
+    for pending in running.values():
+        _wait(time, pending, phase, clock)
     return time
 
 
-def _wait(time: BlockTime, task: Task, start: Number, end: Number, phase: Phase, contention: Number) -> None:
-    assert isinstance(task.work, Transfer)
-    exposed = maximum(end - time.total, 0.0)
-    hidden = end - start - exposed
-    group = task.work.group
-    time.hidden[group] = time.hidden.get(group, 0.0) + hidden
-    time.add(term_of(task, phase), exposed + contention * hidden)
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A transfer beside computation, with its start and end."""
+
+    task: Task
+    start: Number
+    end: Number
+
+
+def _wait(time: BlockTime, running: _Running, phase: Phase, clock: Clock) -> None:
+    work = running.task.work
+    assert isinstance(work, Transfer)
+    exposed = maximum(running.end - clock.evaluate(time.total()), 0.0)
+    hidden = running.end - running.start - exposed
+    time.hidden[work.group] = time.hidden.get(work.group, 0.0) + hidden
+    time.add(term_of(running.task, phase), Cost(rest=exposed + clock.contention * hidden))

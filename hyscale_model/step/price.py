@@ -1,20 +1,22 @@
-"""Blocks of several systems with the time of each phase; what systems have in common is timed once."""
+"""Blocks of several systems with the cost of each phase; what systems have in common is priced once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hyscale_model.arrays import Number
+import numpy as np
+
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.model_blocks import model_blocks
 from hyscale_model.layers.operation import Block, Operation, Phase, Task
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import Origin
-from hyscale_model.rates.roofline import RESOURCES, OperationTimes, Rates, weakest
+from hyscale_model.rates.cost import Cost
+from hyscale_model.rates.roofline import Nominal, Rates, weakest
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.graph import BlockTime, term_of, walk
+from hyscale_model.step.graph import BlockTime, Clock, term_of, walk
 
 NETWORK_ORIGIN = Origin("published", "bus bandwidth of NCCL on the cluster's links")
 
@@ -32,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PricedCase:
-    """One system's blocks in the order of ``BLOCKS``, with the time of each forward pass and of all phases together."""
+    """One system's blocks in the order of ``BLOCKS``, with each forward pass and all phases together."""
 
     blocks: tuple[Block, ...]
     forward: tuple[BlockTime, ...]
@@ -42,19 +44,24 @@ class PricedCase:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Several systems of one scenario, and the operations behind them."""
+    """Several systems of one scenario, and the rates behind them."""
 
     cases: tuple[PricedCase, ...]
-    number: dict[Operation, int]
-    operations: OperationTimes
+    rates: Rates
     known: dict[tuple[int, bool], tuple[Part, ...]] = field(default_factory=dict)
+    nominal: dict[Operation, Nominal] = field(default_factory=dict)
 
     def parts(self, block: Block, recompute: bool) -> tuple[Part, ...]:
         """A block's operations summed by term and resource, at the nominal point."""
         key = (id(block), recompute)
         if key not in self.known:
-            self.known[key] = _parts(block, recompute, self.number, self.operations)
+            self.known[key] = _parts(block, recompute, self._nominal)
         return self.known[key]
+
+    def _nominal(self, operation: Operation) -> Nominal:
+        if operation not in self.nominal:
+            self.nominal[operation] = self.rates.nominal(operation)
+        return self.nominal[operation]
 
 
 def running_phases(block: Block, recompute: bool) -> Iterator[tuple[Phase, tuple[Task, ...]]]:
@@ -62,69 +69,68 @@ def running_phases(block: Block, recompute: bool) -> Iterator[tuple[Phase, tuple
     return ((phase, tasks) for phase, tasks in block.phases() if recompute or phase != "recompute")
 
 
-def price(cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[Network], rates: Rates) -> Priced:
-    """Build and time the blocks of several systems of one scenario.
+def price(
+    cases: Sequence[Scenario], sizes: Sequence[Sizes], networks: Sequence[Network], rates: Rates, shape: tuple[int, int]
+) -> Priced:
+    """Build and price the blocks of several systems of one scenario.
 
     Args:
         cases: one scenario each, with one system.
         sizes: their sizes.
         networks: their networks.
         rates: rates of the GPU they share.
+        shape: (points, draws) of the batch.
     """
     memo = Memo()
     built = [model_blocks(case, size, rates.factor, memo) for case, size in zip(cases, sizes, strict=True)]
-    number: dict[Operation, int] = {}
-    for blocks in built:
-        for block in blocks:
-            for _, tasks in block.phases():
-                for task in tasks:
-                    if isinstance(task.work, Operation):
-                        number.setdefault(task.work, len(number))
-    timed = rates.times(list(number))
-    contention = rates.factor("overlap_contention")
-    in_step = rates.factor("step_over_kernels")
-    durations = [in_step * kernel for kernel in timed.seconds]
+    known: dict[Operation, Cost] = {}
+
+    def evaluate(costs: Sequence[Cost]) -> np.ndarray:
+        seconds: np.ndarray = rates.coefficients.evaluate([costs], shape)[0]
+        return seconds
+
     walked: dict[tuple[int, bool], tuple[BlockTime, BlockTime]] = {}
     priced = []
     for case, network, blocks in zip(cases, networks, built, strict=True):
 
-        def seconds(task: Task, network: Network = network) -> Number:
-            if isinstance(task.work, Operation):
-                return durations[number[task.work]]
-            return network.seconds(task.work)
+        def cost(task: Task, network: Network = network) -> Cost:
+            if not isinstance(task.work, Operation):
+                return network.cost(task.work)
+            if task.work not in known:
+                known[task.work] = rates.cost(task.work)
+            return known[task.work]
 
+        clock = Clock(cost, evaluate, rates.factor("overlap_contention"))
         recompute = case.training.recompute == "full"
         for block in blocks:
             if (id(block), recompute) not in walked:
-                walked[id(block), recompute] = _walk_phases(block, recompute, seconds, contention)
+                walked[id(block), recompute] = _walk_phases(block, recompute, clock)
         forward, both = zip(*(walked[id(block), recompute] for block in blocks), strict=True)
         priced.append(PricedCase(blocks, forward, both, recompute))
-    return Priced(tuple(priced), number, timed)
+    return Priced(tuple(priced), rates)
 
 
-def _parts(block: Block, recompute: bool, number: dict[Operation, int], timed: OperationTimes) -> tuple[Part, ...]:
+def _walk_phases(block: Block, recompute: bool, clock: Clock) -> tuple[BlockTime, BlockTime]:
+    """A block's forward phase, and all phases of a micro-batch together."""
+    times = {phase: walk(tasks, phase, clock) for phase, tasks in running_phases(block, recompute)}
+    return times["forward"], BlockTime.merged(times.values())
+
+
+def _parts(block: Block, recompute: bool, nominal_of: Callable[[Operation], Nominal]) -> tuple[Part, ...]:
     """Sum a block's operations by term and resource, at the nominal point."""
     found: dict[tuple[str, str], list[tuple[float, float, Origin]]] = {}
     for phase, tasks in running_phases(block, recompute):
         for task in tasks:
             term = term_of(task, phase)
-            if not isinstance(task.work, Operation):
+            if isinstance(task.work, Operation):
+                nominal = nominal_of(task.work)
+                share = (nominal.seconds, nominal.floor_s, nominal.origin)
+                found.setdefault((term, nominal.resource), []).append(share)
+            else:
                 found.setdefault((term, "network"), []).append((0.0, 0.0, NETWORK_ORIGIN))
-                continue
-            row = number[task.work]
-            share = (timed.nominal_s[row], timed.floor_s[row], timed.origins[row])
-            found.setdefault((term, RESOURCES[timed.binding[row]]), []).append(share)
     return tuple(
         Part(
             term, resource, sum(row[0] for row in rows), sum(row[1] for row in rows), weakest([row[2] for row in rows])
         )
         for (term, resource), rows in found.items()
     )
-
-
-def _walk_phases(
-    block: Block, recompute: bool, seconds: Callable[[Task], Number], contention: Number
-) -> tuple[BlockTime, BlockTime]:
-    """Time of a block's forward phase, and of all phases of a micro-batch together."""
-    times = {phase: walk(tasks, phase, seconds, contention) for phase, tasks in running_phases(block, recompute)}
-    return times["forward"], BlockTime.merged(times.values())

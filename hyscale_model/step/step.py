@@ -13,6 +13,7 @@ from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
+from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import Scenario
 from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
@@ -74,32 +75,29 @@ def step_times(
         rates: rates of the GPU they share.
         shape: (points, draws) of the batch.
     """
-    networks = [Network(case, size) for case, size in zip(cases, sizes, strict=True)]
-    priced = price(cases, sizes, networks, rates)
+    by_layout = {
+        id(case.layout): Network(case, size, rates.coefficients) for case, size in zip(cases, sizes, strict=True)
+    }
+    networks = [by_layout[id(case.layout)] for case in cases]
+    priced = price(cases, sizes, networks, rates, shape)
     count, columns = len(cases), shape[0] * shape[1]
-    # One flat axis over (case, point, draw); ``by_case`` views of the same memory are filled case by case.
+    # One flat axis over (case, point, draw).
     by_case = (count, *shape)
-    forward, backward = np.empty((2, len(BLOCKS), count * columns))
-    sends = np.empty(count * columns)
-    terms_of, hidden_of = _Table(count, shape), _Table(count, shape)
-    for index, (case, size, network) in enumerate(zip(cases, sizes, networks, strict=True)):
-        sends.reshape(by_case)[index] = network.seconds(_send(case, size))
-    for block in range(len(BLOCKS)):
-        for members in _sharing([case.both[block] for case in priced.cases]):
-            ahead, both = priced.cases[members[0]].forward[block], priced.cases[members[0]].both[block]
-            forward[block].reshape(by_case)[members] = ahead.total
-            backward[block].reshape(by_case)[members] = both.total - ahead.total
-            for term, value in both.terms.items():
-                terms_of.set(block, term, members, value)
-            for name, value in both.hidden.items():
-                hidden_of.set(block, name, members, value)
+    sends = np.concatenate(
+        [
+            np.broadcast_to(n.seconds(_send(case, size)), shape).ravel()
+            for case, size, n in zip(cases, sizes, networks, strict=True)
+        ]
+    )
+    times = _BlockTimes(priced, rates, shape)
+    forward, backward = times.forward, times.backward
 
     groups = join(pipelines, columns)
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
-    hidden = {name: np.zeros(count * columns) for _, name in hidden_of.rows}
+    hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
     runs = np.zeros((len(BLOCKS), count * columns))
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
@@ -109,9 +107,9 @@ def step_times(
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
         run = runs[:, at]
         part = np.zeros((len(NAMES), stage.size))
-        for (block, term), values in terms_of.rows.items():
+        for (block, term), values in times.terms.items():
             part[ROW[term]] += run[block] * values[at]
-        for (block, name), values in hidden_of.rows.items():
+        for (block, name), values in times.hidden.items():
             hidden[name][at] += run[block] * values[at]
         pick = (stage, np.arange(stage.size))
         part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
@@ -136,26 +134,54 @@ def step_times(
     return results, priced
 
 
-def _sharing(items: Sequence[object]) -> list[list[int]]:
-    """Indices of equal objects together."""
-    found: dict[int, list[int]] = {}
-    for index, item in enumerate(items):
-        found.setdefault(id(item), []).append(index)
-    return list(found.values())
+class _BlockTimes:
+    """Seconds of every block of every case over the flat axis of (case, point, draw): one matrix product.
 
+    Attributes:
+        forward: of the forward pass, shape (blocks, flat); ``backward``: of all other phases.
+        terms: by block and term, over all phases; ``hidden``: transfers by block and group.
+    """
 
-class _Table:
-    """Values by block and name, over the flat axis of (case, point, draw)."""
+    def __init__(self, priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
+        count, flat = len(priced.cases), len(priced.cases) * shape[0] * shape[1]
+        by_case = (count, *shape)
+        self.forward, self.backward = np.empty((2, len(BLOCKS), flat))
+        self.terms: dict[tuple[int, str], np.ndarray] = {}
+        self.hidden: dict[tuple[int, str], np.ndarray] = {}
+        # What systems share is one object, evaluated once for all of them.
+        shared: dict[tuple[int, int], list[int]] = {}
+        for index, case in enumerate(priced.cases):
+            for block, both in enumerate(case.both):
+                shared.setdefault((block, id(both)), []).append(index)
+        costs: list[list[Cost]] = []
+        for (block, _), members in shared.items():
+            case = priced.cases[members[0]]
+            costs += [case.forward[block].total(), *case.both[block].terms.values()]
+        seconds = iter(rates.coefficients.evaluate(costs, shape))
+        for (block, _), members in shared.items():
+            case = priced.cases[members[0]]
+            ahead, total = next(seconds), np.zeros(shape)
+            for term in case.both[block].terms:
+                value = next(seconds)
+                total += value
+                self._set(self.terms, block, term, members, value, by_case)
+            for name, hidden in case.both[block].hidden.items():
+                self._set(self.hidden, block, name, members, hidden, by_case)
+            self.forward[block].reshape(by_case)[members] = ahead
+            self.backward[block].reshape(by_case)[members] = total - ahead
 
-    def __init__(self, cases: int, shape: tuple[int, int]) -> None:
-        self.rows: dict[tuple[int, str], np.ndarray] = {}
-        self._shape = (cases, *shape)
-
-    def set(self, block: int, name: str, cases: list[int], value: Number) -> None:
-        """Set the value of some cases; the others have none."""
-        if (block, name) not in self.rows:
-            self.rows[block, name] = np.zeros(int(np.prod(self._shape)))
-        self.rows[block, name].reshape(self._shape)[cases] = value
+    @staticmethod
+    def _set(
+        table: dict[tuple[int, str], np.ndarray],
+        block: int,
+        name: str,
+        members: list[int],
+        value: Number,
+        by_case: tuple[int, int, int],
+    ) -> None:
+        if (block, name) not in table:
+            table[block, name] = np.zeros(by_case[0] * by_case[1] * by_case[2])
+        table[block, name].reshape(by_case)[members] = value
 
 
 def _send(case: Scenario, sizes: Sizes) -> Transfer:
@@ -208,8 +234,7 @@ def _once(
             for rank, (replicated, routed) in enumerate(zip(*both, strict=True)):
                 operations.append(optimizer_operation(cases[first], sizes[first], replicated, routed))
                 places.append((key, rank, members, replicated, routed))
-    in_step = rates.factor("step_over_kernels")
-    seconds = [in_step * kernel for kernel in rates.times(operations).seconds]
+    seconds = rates.coefficients.evaluate([[rates.cost(operation)] for operation in operations], shape)
     result = {key: np.empty((2, count.shape[0], len(cases), *shape)) for key, count in held.items()}
     for row, (key, rank, members, replicated, routed) in enumerate(places):
         transfers = gradient_transfers(cases[members[0]], replicated, routed)

@@ -10,6 +10,7 @@ from hyscale_model.layers.operation import Transfer
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network, cost
 from hyscale_model.network.groups import Group, group
+from hyscale_model.rates.cost import Coefficients
 
 KINDS = ("all_gather", "reduce_scatter", "all_to_all", "send")
 ADAPTER, NVLINK = 50e9, 450e9
@@ -143,7 +144,7 @@ def test_groups_lie_where_the_order_of_ranks_puts_them(resolve, name):
 def test_a_network_prices_a_transfer_over_its_group(resolve, cluster):
     scenario = assign(resolve().scenario, {"layout.cp": 128})
     case = case_of(scenario, scenario.systems[0])
-    network = Network(case, Sizes.of(case))
+    network = Network(case, Sizes.of(case), Coefficients(1))
     found = network.seconds(Transfer(kind="all_gather", group="cp", payload_bytes=1e9))
     assert found == pytest.approx(seconds("all_gather", Group(128, 8), cluster, 1e9), rel=1e-12)
     assert network.seconds(Transfer(kind="all_gather", group="tp", payload_bytes=1e9)) == 0

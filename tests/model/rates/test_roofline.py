@@ -9,7 +9,7 @@ from hyscale_model.errors import UnpricedError
 from hyscale_model.layers.operation import Operation
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import gpu_named, load_profile
-from hyscale_model.rates.roofline import RESOURCES, Rates
+from hyscale_model.rates.roofline import Rates
 
 PROFILE = load_profile("published")
 GPUS = ("h20-96", "h20-141", "h800", "h100", "h200")
@@ -24,7 +24,7 @@ def rates_on(name, draws=None):
 
 
 def seconds(rates, operation):
-    return np.asarray(rates.times([operation]).seconds[0])
+    return np.asarray(rates.seconds([operation])[0])
 
 
 def sm_operation(name, work=WORK):
@@ -82,14 +82,15 @@ def test_launches_add_up():
     fp8=st.sampled_from((0.0, 1.0)),
 )
 def test_nothing_beats_the_peaks(gpu, family, flops, hbm, fp8):
-    timed = rates_on(gpu, Draws(8)).times([Operation(family=family, flops=flops, hbm_bytes=hbm, fp8=fp8, launches=0)])
+    rates = rates_on(gpu, Draws(8))
+    operation = Operation(family=family, flops=flops, hbm_bytes=hbm, fp8=fp8, launches=0)
     data = gpu_named(gpu)
     peak = data.fp8_flops if fp8 else data.bf16_flops
     floor = hbm / data.hbm_bytes_per_s
     if PROFILE.family(family).tensor:
         floor = max(floor, flops / peak)
-        assert timed.floor_s[0] == pytest.approx(floor)
-    assert np.all(timed.seconds[0] >= floor * (1 - 1e-12))
+        assert rates.nominal(operation).floor_s == pytest.approx(floor)
+    assert np.all(rates.seconds([operation])[0] >= floor * (1 - 1e-12))
 
 
 @given(
@@ -104,7 +105,7 @@ def test_nothing_beats_the_peaks(gpu, family, flops, hbm, fp8):
 def test_more_work_never_takes_less_time(family, flops, hbm, work, launches, more, factor):
     small = Operation(family=family, flops=flops, hbm_bytes=hbm, sm_work=work, launches=launches)
     large = replace(small, **{more: getattr(small, more) * factor})
-    before, after = rates_on("h20-96", Draws(8)).times([small, large]).seconds
+    before, after = rates_on("h20-96", Draws(8)).seconds([small, large])
     assert np.all(after >= before * (1 - 1e-12))
 
 
@@ -116,7 +117,7 @@ def test_resources_overlap_at_best_fully_and_at_worst_not_at_all(family, flops, 
         Operation(family=family, sm_work=work, launches=0),
         Operation(family=family, sm_work=0.0, hbm_bytes=hbm, launches=0),
     ]
-    together, *parts = (np.asarray(taken) for taken in rates_on("h20-96", Draws(8)).times([whole, *alone]).seconds)
+    together, *parts = (np.asarray(taken) for taken in rates_on("h20-96", Draws(8)).seconds([whole, *alone]))
     parts = np.broadcast_arrays(*parts)
     assert np.all(together >= np.max(parts, axis=0) * (1 - 1e-12))
     assert np.all(together <= np.sum(parts, axis=0) * (1 + 1e-12))
@@ -130,13 +131,13 @@ def test_the_binding_resource_is_the_one_that_takes_longest():
         Operation(family="topk_torch", sm_work=1e12, hbm_bytes=1e12),
         Operation(family=scoring, flops=1e12, hbm_bytes=1e13),
     ]
-    assert [RESOURCES[index] for index in rates.times(operations).binding] == ["tensor", "sm", "hbm"]
+    assert [rates.nominal(operation).resource for operation in operations] == ["tensor", "sm", "hbm"]
 
 
 def test_operations_are_timed_independently_of_each_other():
     rates = rates_on("h20-96", Draws(8))
     operations = [Operation(family=name, flops=1e12, hbm_bytes=1e9) for name in PRICED]
-    together = rates.times(operations).seconds
+    together = rates.seconds(operations)
     for index, operation in enumerate(operations):
         assert together[index] == pytest.approx(seconds(rates, operation), rel=1e-12)
 
@@ -155,13 +156,13 @@ def test_fp8_is_never_slower_than_bf16_where_both_are_known():
     for gpu in GPUS:
         for family in PRICED:
             narrow, wide = (Operation(family=family, flops=1e15, fp8=fp8) for fp8 in (1.0, 0.0))
-            fast, slow = rates_on(gpu).times([narrow, wide]).seconds
+            fast, slow = rates_on(gpu).seconds([narrow, wide])
             assert np.all(fast <= slow * (1 + 1e-12)), (gpu, family)
 
 
 def test_what_has_no_rate_is_refused_by_name():
     with pytest.raises(UnpricedError) as refused:
-        rates_on("h200").times([Operation(family="topk_by_hand", flops=1.0)])
+        rates_on("h200").seconds([Operation(family="topk_by_hand", flops=1.0)])
     assert refused.value.field == "profile"
     assert "topk_by_hand" in str(refused.value)
 
@@ -186,3 +187,26 @@ def test_a_backend_without_rates_is_refused(predicted):
     assert "backend" in refused.value.field
     assert "unfused" in str(refused.value)
     assert "tilelang" in refused.value.expected
+
+
+@given(family=st.sampled_from(PRICED), flops=amounts, hbm=amounts, work=amounts)
+def test_the_nominal_time_is_that_of_the_nominal_column_in_a_step(family, flops, hbm, work):
+    rates = rates_on("h20-96", Draws(8))
+    operation = Operation(family=family, flops=flops, hbm_bytes=hbm, sm_work=work)
+    in_step = rates.factor("step_over_kernels")[0, 0]
+    assert rates.nominal(operation).seconds == pytest.approx(rates.seconds([operation])[0, 0, 0] * in_step, rel=1e-9)
+
+
+def test_a_sum_is_the_sum_of_its_operations_whether_linear_or_not():
+    """Replay is bound by different resources in different draws, so its cost is not linear; a product's is."""
+    rates = rates_on("h20-96", Draws(32))
+    operations = [
+        Operation(family="gemm", flops=np.array([[1e12], [3e12]]), hbm_bytes=1e9),
+        Operation(family="replay_scoring", flops=1e12, hbm_bytes=1e10),
+        Operation(family="elementwise", hbm_bytes=np.array([[1e9], [2e9]])),
+        Operation(family="gemm", flops=1e12 * np.linspace(1, 2, 33)[None, :]),
+    ]
+    costs = [rates.cost(operation) for operation in operations]
+    whole = rates.coefficients.evaluate([costs], (2, 33))[0]
+    alone = rates.coefficients.evaluate([[cost] for cost in costs], (2, 33))
+    assert whole == pytest.approx(alone.sum(axis=0), rel=1e-12)
