@@ -57,12 +57,15 @@ class Coefficients:
                         arrays.append((row, key, work))
                     else:
                         mine[key] += work
-        fixed = np.array(numbers).reshape(len(sums), 1, len(self._rows))
-        work = np.array(np.broadcast_to(fixed, (len(sums), shape[0], len(self._rows)))) if arrays else fixed
-        for row, key, value in arrays:
-            work[row, :, key] += value[:, 0]
-        product = (work.reshape(-1, len(self._rows)) @ self._matrix).reshape(len(sums), -1, self._draws)
-        seconds: np.ndarray = product if product.shape[1] == shape[0] else np.repeat(product, shape[0], axis=1)
+        fixed = np.array(numbers).reshape(len(sums), len(self._rows), 1)
+        if arrays:
+            # Points lie side by side while work is added up.
+            work = np.array(np.broadcast_to(fixed, (len(sums), len(self._rows), shape[0])))
+            for row, key, value in arrays:
+                work[row, key] += value[:, 0]
+            seconds: np.ndarray = work.transpose(0, 2, 1) @ self._matrix
+        else:
+            seconds = np.repeat(fixed.transpose(0, 2, 1) @ self._matrix, shape[0], axis=1)
         for row, costs in enumerate(sums):
             for cost in costs:
                 if isinstance(cost.rest, np.ndarray) or cost.rest:
