@@ -13,6 +13,8 @@ from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
 from hyscale_model.scenario.resolve import Resolved, read_scenario
 
+# More than a prediction takes, since coverage of an interval is what is checked.
+DRAWS = 256
 # Published scenarios of each group, by catalogue name.
 GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20",)}
 
@@ -22,7 +24,7 @@ def check(
     files: Sequence[str] = (),
     *,
     profile: str | None = None,
-    draws: int = 256,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Predict what others report and compare.

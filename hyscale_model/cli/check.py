@@ -42,7 +42,7 @@ def check(
     from hyscale_model.report import dumps, failed_bars, make_console, render_check
 
     groups = tuple(str(name) for name in group or ())
-    data = run_checks(groups, tuple(files or ()), profile=profile, draws=64, seed=0)
+    data = run_checks(groups, tuple(files or ()), profile=profile)
     text = dumps(data)
     if as_json:
         typer.echo(text)
