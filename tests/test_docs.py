@@ -23,8 +23,8 @@ def number(text):
 
 def test_the_accuracy_page_shows_what_check_computes(rows):
     page = (DOCS / "docs" / "accuracy.md").read_text()
-    table = [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| P\d", line)]
-    assert {cells[0] for cells in table} == set(rows)
+    table = [line.strip().strip("|").split("|") for line in page.splitlines() if re.match(r"\| P\d", line)]
+    assert {cells[0].strip() for cells in table} == set(rows)
     for name, _, _, predicted, interval, _, inside in ([c.strip() for c in cells] for cells in table):
         row = rows[name]["predicted"]
         assert number(predicted) == pytest.approx(row["nominal"], rel=0.02), name

@@ -79,7 +79,7 @@ def scenario(tmp_path):
 def checks(monkeypatch):
     state = SimpleNamespace(data=sample("check"), called=None)
 
-    def check(groups, files, *, profile, draws, seed):
+    def check(groups, files, *, profile, draws=256, seed=0):
         state.called = SimpleNamespace(groups=groups, files=files, profile=profile, draws=draws, seed=seed)
         return state.data
 
