@@ -18,7 +18,7 @@ from hyscale_model.rates.load import load_profile
 from hyscale_model.rates.profile import Profile
 from hyscale_model.reported import compare
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.scenario.schema import System
+from hyscale_model.scenario.schema import Scenario, System
 from hyscale_model.summary import as_json, interval, intervals, summarize, summarize_memory
 
 SCHEMA_VERSION = 1
@@ -75,7 +75,7 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         "ablation": _ablation(steps, [*way, target] if steps else [], results[0]),
         "nearest_feasible": {name: {"changes": {}, "system": None, "speedup": {}} for name in changed},
         "assumptions": [as_json(item) for item in scenario.assumptions],
-        "warnings": [],
+        "warnings": _warnings(scenario),
     }
     for (name, (changes, system)), result in zip(nearest.items(), feasible, strict=True):
         fitting = summarize_memory(evaluator.case(system), evaluator.memory(system))
@@ -88,6 +88,13 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
     data["warnings"] += dropped
     data["origins"] |= result_origins(data, profile)
     return Prediction(data)
+
+
+def _warnings(scenario: Scenario) -> list[str]:
+    swept = [*scenario.sweep, *scenario.zip]
+    if not swept:
+        return []
+    return [f"one prediction, at the scenario's own values: {', '.join(swept)} would be swept, and is not"]
 
 
 @lru_cache(maxsize=4096)

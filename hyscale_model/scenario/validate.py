@@ -203,7 +203,8 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
     if layout.pp == 1:
         _refuse(system, "layout.vpp", f"vpp = {layout.vpp} with one pipeline stage", "pp above 1, or vpp = 1")
     micro_batches = workload.global_batch_size // at_once
-    if micro_batches % layout.pp:
+    # Fewer micro-batches than stages leave the pipeline unfilled, but they run.
+    if micro_batches > layout.pp and micro_batches % layout.pp:
         problem = (
             f"the interleaved schedule needs a multiple of pp = {layout.pp} micro-batches, "
             f"and there are {workload.global_batch_size} / {at_once} = {micro_batches}"

@@ -40,35 +40,31 @@ class Schedule:
 
 def rank_order(rank: int, pp: int, vpp: int, micro_batches: int) -> list[tuple[str, int, int]]:
     """Passes of a rank in order: ("F" or "B", chunk, micro-batch)."""
-    total = micro_batches * vpp
-    warm_up = pp - rank - 1 if vpp == 1 else 2 * (pp - rank - 1) + (vpp - 1) * pp
-    warm_up = min(warm_up, total)
-
-    def forward(step: int) -> tuple[str, int, int]:
-        return ("F", *_chunk(step, pp, vpp))
-
-    def backward(step: int) -> tuple[str, int, int]:
-        chunk, micro_batch = _chunk(step, pp, vpp)
-        return ("B", vpp - 1 - chunk, micro_batch)
-
-    order = [forward(step) for step in range(warm_up)]
-    for step in range(total - warm_up):
-        order += [forward(warm_up + step), backward(step)]
-    return order + [backward(step) for step in range(total - warm_up, total)]
+    forward = _chunk_order(pp, vpp, micro_batches)
+    warm_up = pp - rank - 1 if vpp == 1 else 2 * (pp - rank - 1) + (vpp - 1) * min(pp, micro_batches)
+    warm_up = min(warm_up, len(forward))
+    ahead = [("F", chunk, micro_batch) for chunk, micro_batch in forward]
+    back = [("B", vpp - 1 - chunk, micro_batch) for chunk, micro_batch in forward]
+    steady = [each for pair in zip(ahead[warm_up:], back, strict=False) for each in pair]
+    return [*ahead[:warm_up], *steady, *back[len(forward) - warm_up :]]
 
 
-def _chunk(step: int, pp: int, vpp: int) -> tuple[int, int]:
-    """Chunk and micro-batch of a rank's step-th pass: groups of pp micro-batches go through chunk after chunk."""
+def _chunk_order(pp: int, vpp: int, micro_batches: int) -> list[tuple[int, int]]:
+    """(chunk, micro-batch) of a rank's passes: groups of pp micro-batches, the last perhaps smaller, go through
+    chunk after chunk."""
     if vpp == 1:
-        return 0, step
-    return (step // pp) % vpp, (step // (pp * vpp)) * pp + step % pp
+        return [(0, micro_batch) for micro_batch in range(micro_batches)]
+    return [
+        (chunk, micro_batch)
+        for first in range(0, micro_batches, pp)
+        for chunk in range(vpp)
+        for micro_batch in range(first, min(first + pp, micro_batches))
+    ]
 
 
 @lru_cache(maxsize=256)
 def schedule(pp: int, vpp: int, micro_batches: int) -> Schedule:
-    """Levels of the schedule's graph; interleaving needs micro-batches in multiples of the pipeline depth."""
-    if vpp > 1 and micro_batches % pp:
-        raise ValueError(f"{micro_batches} micro-batches are no multiple of {pp} pipeline stages")
+    """Levels of the schedule's graph."""
     orders = [rank_order(rank, pp, vpp, micro_batches) for rank in range(pp)]
     number: dict[tuple[str, int, int], int] = {}
     for rank, order in enumerate(orders):

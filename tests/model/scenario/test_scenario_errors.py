@@ -91,7 +91,7 @@ ASSUMPTIONS = [
     ("{path: cluster.nic_efficiency, range: [0.7, 0.9]}", 12, ".reason", "text"),
     ("{path: cluster.nic_efficiency, range: [0.7, 0.9], reason: ' '}", 12, ".reason", "why"),
     ("{path: cluster.nic_efficiency, rnge: [0.7, 0.9]" + REASON, 12, "", "choices or range"),
-    ("{path: workload.global_batch_size, choices: [4, 2]" + REASON, 12, ".choices", "a multiple of 4"),
+    ("{path: workload.global_batch_size, choices: [4, 6]" + REASON, 12, ".choices", "a multiple of 4"),
 ]  # fmt: skip
 
 OVERRIDES = [
@@ -164,5 +164,5 @@ def test_the_first_by_line_is_reported_and_the_rest_counted(base_text: str) -> N
 
 
 def test_an_impossible_choice_is_named(base_text: str) -> None:
-    item = "{path: workload.global_batch_size, choices: [4, 2], reason: r}"
-    assert "choice 2 of workload.global_batch_size" in refusal(f"{base_text}\nassumptions: [{item}]\n").problem
+    item = "{path: workload.global_batch_size, choices: [4, 6], reason: r}"
+    assert "choice 6 of workload.global_batch_size" in refusal(f"{base_text}\nassumptions: [{item}]\n").problem

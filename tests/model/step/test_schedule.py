@@ -156,9 +156,16 @@ def test_ranks_run_every_pass_once_and_in_the_published_order(pp, vpp, micro_bat
         assert len(set(order)) == len(order) == 2 * vpp * micro_batches
 
 
-def test_interleaving_needs_whole_rounds_of_micro_batches():
-    with pytest.raises(ValueError, match="no multiple"):
-        step_seconds(np.ones((8, 1)), np.ones((8, 1)), 4, 2, 6)
+def test_an_order_that_waits_for_itself_is_refused():
+    with pytest.raises(ValueError, match="cannot proceed"):
+        step_seconds(np.ones((12, 1)), np.ones((12, 1)), 4, 3, 5)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+def test_an_unfilled_pipeline_takes_the_way_of_one_micro_batch_and_then_some(micro_batches):
+    """Fewer micro-batches than stages: the first goes through all stages and back, the others follow close behind."""
+    taken = step_seconds(np.ones((8, 1)), 2 * np.ones((8, 1)), 4, 2, micro_batches)[0]
+    assert 24 + 3 * (micro_batches - 1) <= taken <= 24 + 6 * (micro_batches - 1)
 
 
 @given(layers=st.integers(1, 200), stages=st.integers(1, 40))
