@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hyscale_model.arrays import Number
-from hyscale_model.scenario.schema import Model
+from hyscale_model.scenario.models import SparseLatentModel as Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hyscale_model.scenario.base import default_reason
 from hyscale_model.scenario.jsonschema import scenario_json_schema
 from hyscale_model.scenario.load import Document, load, loads
+from hyscale_model.scenario.models import Model
 from hyscale_model.scenario.origins import leaves
 from hyscale_model.scenario.resolve import Resolved, read_scenario
 from hyscale_model.scenario.schema import (
@@ -11,13 +13,11 @@ from hyscale_model.scenario.schema import (
     Cluster,
     Gpu,
     Layout,
-    Model,
     Reported,
     Scenario,
     System,
     Training,
     Workload,
-    default_reason,
 )
 from hyscale_model.scenario.validate import case_for, check_layout
 

@@ -12,9 +12,10 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from hyscale_model import catalog
+from hyscale_model.scenario.base import default_reason
 from hyscale_model.scenario.fields import OVERRIDES, bare, bounds, hints, members
 from hyscale_model.scenario.references import REFERENCES
-from hyscale_model.scenario.schema import Assumption, Scenario, System, default_reason
+from hyscale_model.scenario.schema import Assumption, Scenario, System
 
 Schema = dict[str, Any]
 

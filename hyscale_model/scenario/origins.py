@@ -7,9 +7,10 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from hyscale_model.prediction import Origin
+from hyscale_model.scenario.base import default_reason
 from hyscale_model.scenario.fields import field_names
 from hyscale_model.scenario.node import Node
-from hyscale_model.scenario.schema import Scenario, default_reason
+from hyscale_model.scenario.schema import Scenario
 
 NOT_GIVEN = "not given"
 

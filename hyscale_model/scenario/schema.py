@@ -11,71 +11,23 @@ the user as the origin of the value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-
-def _whole(value: Any) -> Any:
-    """Whole numbers may be written 1e6; booleans and text are not numbers."""
-    if isinstance(value, (bool, str)):
-        raise ValueError("must be a whole number")
-    return value
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, (bool, str)):
-        raise ValueError("must be a number")
-    return value
-
-
-Count: TypeAlias = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=10**15)]
-CountOrZero: TypeAlias = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=10**15)]
-Positive: TypeAlias = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
-Fraction: TypeAlias = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1, allow_inf_nan=False)]
-Flag: TypeAlias = Annotated[bool, Field(strict=True)]
-Text: TypeAlias = Annotated[str, Field(min_length=1)]
-
-STRICT = ConfigDict(extra="forbid")
-
-
-def assumed(default: Any, reason: str) -> Any:
-    """A field with a default, and the reason that makes the default an honest assumption."""
-    if isinstance(default, (list, dict)):
-        return field(default_factory=lambda: default, metadata={"reason": reason})
-    return field(default=default, metadata={"reason": reason})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """A DSA + mixture-of-experts transformer under its Hugging Face ``config.json`` names."""
-
-    __pydantic_config__ = STRICT
-
-    name: Text
-    model_type: Literal["glm_moe_dsa"]
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    moe_intermediate_size: Count
-    num_hidden_layers: Count
-    first_k_dense_replace: CountOrZero
-    num_attention_heads: Count
-    q_lora_rank: Count
-    kv_lora_rank: Count
-    qk_nope_head_dim: Count
-    qk_rope_head_dim: Count
-    v_head_dim: Count
-    n_routed_experts: Count
-    num_experts_per_tok: Count
-    n_shared_experts: CountOrZero
-    index_n_heads: Count
-    index_head_dim: Count
-    index_topk: Count
-    tie_word_embeddings: Flag = assumed(False, "GLM and DeepSeek checkpoints keep an output head of their own")
-    published_parameters: Positive | None = assumed(None, "none stated; only compared, never computed with")
-    published_active_parameters: Positive | None = assumed(None, "none stated; only compared, never computed with")
+from hyscale_model.scenario.base import (
+    STRICT,
+    Count,
+    Flag,
+    Fraction,
+    Positive,
+    Text,
+    assumed,
+    number,
+    whole,
+)
+from hyscale_model.scenario.models import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +89,7 @@ class Layout:
     cp: Count = assumed(1, "Megatron-LM default context-parallel-size")
     ep: Count = assumed(1, "Megatron-LM default expert-model-parallel-size")
     etp: Count = assumed(1, "experts are not split over tensor ranks")
-    zero: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1)] = assumed(
+    zero: Annotated[int, BeforeValidator(whole), Field(ge=0, le=1)] = assumed(
         1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
     )
     schedule: Literal["1f1b", "interleaved"] = assumed("1f1b", "Megatron-LM default without virtual stages")
@@ -150,6 +102,16 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentLengths:
+    """Lengths of packed documents, each with its share of the documents (not of the tokens)."""
+
+    __pydantic_config__ = STRICT
+
+    lengths: Annotated[tuple[Count, ...], Field(min_length=1)]
+    weights: Annotated[tuple[Positive, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What one optimizer step trains on."""
 
@@ -158,7 +120,7 @@ class Workload:
     sequence_length: Count
     global_batch_size: Count
     micro_batch_size: Count = assumed(1, "long sequences leave no room for more")
-    document_lengths: Literal["none"] = assumed("none", "each sequence is one document")
+    document_lengths: Literal["none"] | Count | DocumentLengths = assumed("none", "each sequence is one document")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +135,7 @@ class Training:
     optimizer: Literal["adam"] = assumed("adam", "Megatron-LM default")
     gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
     index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
-    moe_imbalance: Annotated[float, BeforeValidator(_number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
+    moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
         1.0, "balanced routing: the busiest rank has the mean load"
     )
 
@@ -223,11 +185,26 @@ class Reported:
     __pydantic_config__ = STRICT
 
     metric: Text
-    value: Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+    value: Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
     source: Text
     relation: Literal["equal", "at_most", "at_least"] = "equal"
     id: str | None = None
     note: str | None = None
+
+
+Part = Literal["attention", "hyper_connections", "ffn", "communication"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerScope:
+    """One layer of a kind instead of a step: forward, recomputation and backward of one micro-batch."""
+
+    __pydantic_config__ = STRICT
+
+    layer: Text
+    include: Annotated[tuple[Part, ...], Field(min_length=1)] = assumed(
+        ("attention", "communication"), "what a kernel paper would call the layer: its attention, gathers included"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +213,7 @@ class Scenario:
 
     __pydantic_config__ = STRICT
 
-    schema_version: Annotated[Literal[1], BeforeValidator(_whole)]
+    schema_version: Annotated[Literal[1], BeforeValidator(whole)]
     name: Text
     description: str | None = None
     model: Model
@@ -250,12 +227,4 @@ class Scenario:
     sweep: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     zip: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     reported: tuple[Reported, ...] = ()
-    scope: Literal["step"] = assumed("step", "the whole optimizer step")
-
-
-def default_reason(cls: type, name: str) -> str | None:
-    """Why the default of a field is what it is; None where a field has no default or no reason."""
-    entry = cls.__dataclass_fields__.get(name)  # type: ignore[attr-defined]
-    if entry is None or (entry.default is MISSING and entry.default_factory is MISSING):
-        return None
-    return entry.metadata.get("reason")
+    scope: Literal["step"] | LayerScope = assumed("step", "the whole optimizer step")

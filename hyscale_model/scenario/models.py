@@ -1,0 +1,165 @@
+"""Model configurations under their Hugging Face ``config.json`` names, one class a family.
+
+Only fields that cost or memory depend on; ``hyscale_model.families`` says what a layer of each family consists of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from hyscale_model.scenario.base import STRICT, Count, CountOrZero, Flag, Positive, Text, assumed
+
+NONE_STATED = "none stated; only compared, never computed with"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """What every family has."""
+
+    __pydantic_config__ = STRICT
+
+    name: Text
+    vocab_size: Count
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    tie_word_embeddings: Flag = assumed(False, "large checkpoints keep an output head of their own")
+    published_parameters: Positive | None = assumed(None, NONE_STATED)
+    published_active_parameters: Positive | None = assumed(None, NONE_STATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentModel(Transformer):
+    """Multi-head latent attention and mixture of experts: DeepSeek-V3, and with an indexer V3.2 and GLM-5."""
+
+    intermediate_size: Count
+    moe_intermediate_size: Count
+    first_k_dense_replace: CountOrZero
+    q_lora_rank: Count
+    kv_lora_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
+    n_routed_experts: Count
+    num_experts_per_tok: Count
+    n_shared_experts: CountOrZero
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepseekV3(LatentModel):
+    """Dense latent attention."""
+
+    model_type: Literal["deepseek_v3"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseLatentModel(LatentModel):
+    """DeepSeek sparse attention: an indexer selects keys. GLM-5.2 shares one indexer over several layers."""
+
+    model_type: Literal["glm_moe_dsa", "deepseek_v32"]
+    index_n_heads: Count
+    index_head_dim: Count
+    index_topk: Count
+    index_topk_freq: Count = assumed(1, "every layer has an indexer of its own")
+    index_skip_topk_offset: CountOrZero = assumed(0, "no further layers at the start select for themselves")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepseekV4(Transformer):
+    """Compressed sparse attention (CSA), heavily compressed attention (HCA) and sliding windows, by layer."""
+
+    model_type: Literal["deepseek_v4"]
+    head_dim: Count
+    q_lora_rank: Count
+    o_groups: Count
+    o_lora_rank: Count
+    sliding_window: Count
+    compress_ratios: Annotated[tuple[CountOrZero, ...], Field(min_length=1)]
+    index_n_heads: Count
+    index_head_dim: Count
+    index_topk: Count
+    moe_intermediate_size: Count
+    n_routed_experts: Count
+    num_experts_per_tok: Count
+    n_shared_experts: CountOrZero
+    hc_mult: Count = assumed(1, "no hyper-connections")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NgramTable:
+    """A table of n-gram embeddings added in some layers: rows of a few values, looked up by hashed n-grams."""
+
+    __pydantic_config__ = STRICT
+
+    layer_ids: tuple[CountOrZero, ...]
+    ngram_size: Count
+    heads_per_ngram: Count
+    embed_dim: Count
+    rows: Count
+    row_width: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qwen4(Transformer):
+    """Gated DeltaNet layers with a Qwen sparse attention (QSA) layer in every ``full_attention_interval``."""
+
+    model_type: Literal["qwen4_exp"]
+    full_attention_interval: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    attn_output_gate: Flag = assumed(True, "released configurations gate the attention output")
+    linear_num_key_heads: Count
+    linear_num_value_heads: Count
+    linear_key_head_dim: Count
+    linear_value_head_dim: Count
+    linear_conv_kernel_dim: Count
+    num_experts: Count
+    num_experts_per_tok: Count
+    moe_intermediate_size: Count
+    shared_expert_intermediate_size: CountOrZero
+    indexer_n_heads: Count
+    indexer_head_dim: Count
+    indexer_budget: Count
+    indexer_compress_ratio: Count
+    hc_count: Count = assumed(1, "one residual stream")
+    hc_lowrank: CountOrZero = assumed(0, "no gated residual streams")
+    ple: NgramTable | None = assumed(None, "no n-gram table")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qwen3Moe(Transformer):
+    """Grouped-query attention and mixture of experts in every layer."""
+
+    model_type: Literal["qwen3_moe"]
+    num_key_value_heads: Count
+    head_dim: Count
+    num_experts: Count
+    num_experts_per_tok: Count
+    moe_intermediate_size: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Llama(Transformer):
+    """Grouped-query attention and a dense SwiGLU feed-forward."""
+
+    model_type: Literal["llama", "qwen3"]
+    num_key_value_heads: Count
+    intermediate_size: Count
+    head_dim: Count | None = assumed(None, "hidden_size over num_attention_heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpt(Transformer):
+    """Multi-head attention, GELU feed-forward, learned positions, biases: GPT as Megatron-LM trains it."""
+
+    model_type: Literal["gpt"]
+    intermediate_size: Count
+    max_position_embeddings: Count
+
+
+Model: TypeAlias = Annotated[
+    SparseLatentModel | DeepseekV3 | DeepseekV4 | Qwen4 | Qwen3Moe | Llama | Gpt, Field(discriminator="model_type")
+]
