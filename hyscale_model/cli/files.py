@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hyscale_model.cli.outcome import say
 from hyscale_model.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def read(file: str, overrides: Sequence[str] = (), systems: Sequence[str] = ()) 
     from hyscale_model.scenario import read_scenario
 
     if file != STDIN:
-        return read_scenario(file, overrides=tuple(overrides), systems=tuple(systems))
+        resolved = read_scenario(file, overrides=tuple(overrides), systems=tuple(systems))
+        for note in resolved.notes:
+            say(note)
+        return resolved
     try:
         text = sys.stdin.read()
     except UnicodeDecodeError as error:

@@ -1,22 +1,38 @@
 """The model fields of a Hugging Face ``config.json``.
 
-The schema's names are those of Hugging Face, so fields are taken as they are; what does not matter
-for cost (token ids, dropout, initialisation) is left out.
+The schema's names are those of Hugging Face, so most fields are taken as they are. What is known to cost nothing is
+left out quietly; any other field that the schema lacks is named.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from hyscale_model.errors import InputError
-from hyscale_model.scenario.fields import bare, groups, hints, suggest
+from hyscale_model.importers.huggingface_fields import (
+    ALIASES,
+    DEFAULTS,
+    NEUTRAL,
+    NEUTRAL_AT,
+    QUIET,
+    QUIET_IN,
+    REASONS,
+    RENAMED,
+)
+from hyscale_model.importers.huggingface_patterns import derived
+from hyscale_model.importers.imported import UNKNOWN, Entry, Imported, Unexpressed, unexpressed
+from hyscale_model.scenario.fields import families, suggest
 from hyscale_model.scenario.load import decode, read_bytes
 from hyscale_model.scenario.scalars import show
-from hyscale_model.scenario.schema import Scenario
+
+# Fields of the schema that no configuration file has.
+_OWN = frozenset({"name", "model_type", "published_parameters", "published_active_parameters"})
+_NESTED = "text_config"
 
 
 def model_fields(path: str | Path) -> dict[str, Any]:
@@ -28,30 +44,98 @@ def model_fields(path: str | Path) -> dict[str, Any]:
         InputError: the file cannot be read, is not JSON, is of a ``model_type`` that is not supported, or lacks a
             field that the cost depends on.
     """
+    return read_config(path).values("model")
+
+
+def read_config(path: str | Path) -> Imported:
+    """The model of a ``config.json`` with the origin of each field, and every field that is not expressed.
+
+    Raises:
+        InputError: as in ``model_fields``.
+    """
     path = Path(path)
     if os.path.isdir(path):
         path = path / "config.json"
-    config = _read(path)
-    kinds = {model_type: kind for kind in groups(hints(Scenario)["model"]) for model_type in _model_types(kind)}
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in kinds:
-        found = "there is no model_type" if model_type is None else f"model_type {show(model_type)} is not supported"
-        raise InputError(found, str(path), field="model_type", expected=suggest(str(model_type), kinds))
-    found_fields: dict[str, Any] = {"name": path.resolve().parent.name or path.stem}
-    for entry in fields(kinds[model_type]):
-        if entry.name == "name":
+    config, left = _text_model(_read(path))
+    file = str(path)
+    stated = config.get("model_type")
+    known = {name: name for name in families()} | dict(ALIASES)
+    if not isinstance(stated, str) or stated not in known:
+        found = "there is no model_type" if stated is None else f"model_type {show(stated)} is not supported"
+        raise InputError(found, file, field="model_type", expected=suggest(str(stated), known))
+    family = known[stated]
+    entries: dict[str, Entry] = {"name": Entry(path.resolve().parent.name or path.stem, "the folder", stated=False)}
+    entries["model_type"] = Entry(family, "model_type" if family == stated else f"model_type {stated}, computed alike")
+    renamed = {RENAMED.get(stated, {}).get(key, key): key for key in config}
+    values = {name: config[key] for name, key in renamed.items()}
+    extra, used, notes = derived(family, values, DEFAULTS.get(stated, DEFAULTS.get(family, {})))
+    for entry in fields(families()[family]):
+        if entry.name in _OWN:
             continue
-        if entry.name in config:
-            found_fields[entry.name] = config[entry.name]
+        value = values.get(entry.name)
+        if value is not None:
+            entries[entry.name] = Entry(value, renamed[entry.name])
+        elif entry.name in extra:
+            entries[entry.name] = extra[entry.name]
         elif entry.default is MISSING and entry.default_factory is MISSING:
-            raise InputError(
-                f"{entry.name} is missing", str(path), field=entry.name, expected="every field of the model"
-            )
-    return found_fields
+            raise _missing(entry.name, stated, family, file, {**values, **extra})
+    consumed = {*(renamed[name] for name in entries if name in renamed), *(renamed.get(name, name) for name in used)}
+    left = [*left, *notes, *_not_expressed(config, consumed, stated, family)]
+    return Imported(source=file, sections={"model": entries}, not_expressed=tuple(left))
 
 
-def _model_types(kind: type) -> tuple[str, ...]:
-    return get_args(bare(hints(kind)["model_type"]))
+def _missing(name: str, stated: str, family: str, file: str, values: Mapping[str, Any]) -> InputError:
+    if stated == family:
+        return InputError(f"{name} is missing", file, field=name, expected="every field of the model")
+    required = [each.name for each in fields(families()[family]) if each.default is MISSING and each.name not in _OWN]
+    lacking = [each for each in required if values.get(each) is None]
+    problem = f"model_type {stated} would be read as {family}, but {', '.join(lacking)} are missing"
+    return InputError(problem, file, field=name, expected=f"a model that computes as {family} does")
+
+
+def _text_model(config: dict[str, Any]) -> tuple[dict[str, Any], list[Unexpressed]]:
+    """The configuration of the text model, where it is a part of a larger one, and what else there is."""
+    text = config.get(_NESTED)
+    if not isinstance(text, dict):
+        return config, []
+    rest = {key: value for key, value in config.items() if key not in (_NESTED, "model_type", "tie_word_embeddings")}
+    notes = [
+        unexpressed(key, _brief(value), REASONS.get(key, UNKNOWN))
+        for key, value in rest.items()
+        if key not in QUIET and value not in NEUTRAL
+    ]
+    inherited = {key: config[key] for key in ("model_type", "tie_word_embeddings") if key in config}
+    return {**inherited, **text}, notes
+
+
+def _not_expressed(config: dict[str, Any], consumed: set[str], stated: str, family: str) -> list[Unexpressed]:
+    """Every field that is neither taken over nor known to cost nothing."""
+    notes = []
+    for key, value in config.items():
+        if key in consumed or key == "model_type" or key in QUIET or key in QUIET_IN[family]:
+            continue
+        if value in NEUTRAL or value in NEUTRAL_AT.get(key, ()):
+            continue
+        if key in ("sliding_window", "use_sliding_window") and config.get("use_sliding_window") is False:
+            continue
+        if key == "layer_types" and isinstance(value, list) and set(map(str, value)) <= _FULL_ATTENTION:
+            continue
+        notes.append(unexpressed(key, _brief(value), REASONS.get(key, UNKNOWN)))
+    if stated == "qwen2":
+        notes.append(unexpressed("qwen2", None, "biases of query, key and value are not expressed"))
+    return notes
+
+
+# Entries of layer_types that say what a family does in every layer anyway.
+_FULL_ATTENTION = {"full_attention", "deepseek_sparse_attention", "indexed_attention"}
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(map(str, list(value)[:6]))}}}"
+    if isinstance(value, list) and len(value) > 8:
+        return f"[{', '.join(map(str, value[:4]))}, ... {len(value)} entries]"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _read(path: Path) -> dict[str, Any]:

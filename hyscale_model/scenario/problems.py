@@ -13,10 +13,15 @@ LIMIT_PROBLEMS = 100
 
 
 class Problems:
-    """The errors found so far; at most one for each field and what is below it."""
+    """The errors found so far; at most one for each field and what is below it.
+
+    Attributes:
+        notes: what is no error, but worth telling: parts of an imported file that the scenario does not express.
+    """
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.notes: list[str] = []
         self._errors: list[InputError] = []
         self._covered: set[str] = set()
 

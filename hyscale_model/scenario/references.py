@@ -56,7 +56,7 @@ def expand(root: Node, problems: Problems, allow_files: bool) -> Node:
             continue
         dotted = ".".join(path)
         try:
-            expanded = _expand_one(node, kind, path, allow_files)
+            expanded = _expand_one(node, kind, path, allow_files, problems)
         except InputError as error:
             problems.take(error if error.file else at_node(error, node, dotted))
             problems.cover(dotted)
@@ -88,7 +88,7 @@ def _put(root: Node, path: tuple[str, ...], node: Node) -> Node:
     return root.with_child(head, node)
 
 
-def _expand_one(node: Node, kind: str, path: tuple[str, ...], allow_files: bool) -> Node:
+def _expand_one(node: Node, kind: str, path: tuple[str, ...], allow_files: bool, problems: Problems) -> Node:
     field = ".".join(path)
     if isinstance(node.value, str):
         return _entry(node, kind, path, field)
@@ -104,7 +104,7 @@ def _expand_one(node: Node, kind: str, path: tuple[str, ...], allow_files: bool)
     if extends is not None:
         base = _entry(extends, kind, path, f"{field}.extends")
     elif hf_config is not None and kind == "models":
-        base = _hugging_face(hf_config, f"{field}.hf_config", allow_files)
+        base = _hugging_face(hf_config, f"{field}.hf_config", allow_files, problems)
     else:
         return own
     # The mapping's place, so that what it lacks is reported there.
@@ -133,7 +133,7 @@ def _entry(at: Node, kind: str, path: tuple[str, ...], field: str, seen: tuple[s
     return replace(node, file=at.file, line=at.line)
 
 
-def _hugging_face(at: Node, field: str, allow_files: bool) -> Node:
+def _hugging_face(at: Node, field: str, allow_files: bool, problems: Problems) -> Node:
     if not isinstance(at.value, str) or not at.value:
         raise InputError(f"this is {show(at.plain())}", at.file, at.line, field, "the path of a config.json")
     if not allow_files:
@@ -143,12 +143,14 @@ def _hugging_face(at: Node, field: str, allow_files: bool) -> Node:
     # What --set names is relative to the working directory, as on any command line.
     path = Path(at.value) if at.line is None else Path(at.file).parent / at.value
     try:
-        values = huggingface.model_fields(path)
+        imported = huggingface.read_config(path)
     except InputError as error:
         where = f"{error.file}: " if error.file else ""
         line = f"line {error.line}: " if error.line else ""
         names = f"{error.field}: " if error.field else ""
         raise InputError(f"{where}{line}{names}{error.problem}", at.file, at.line, field, error.expected) from None
+    problems.notes.extend(f"{path}: {note}" for note in imported.not_expressed)
+    values = imported.values("model")
     return replace(node_of(values, str(path), Origin("given", str(path))), file=at.file, line=at.line)
 
 

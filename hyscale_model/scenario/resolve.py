@@ -30,11 +30,13 @@ class Resolved:
         scenario: the scenario.
         origins: dotted path -> origin of every value.
         file: the name of the file it came from.
+        notes: what files it refers to say and it does not express.
     """
 
     scenario: Scenario
     origins: dict[str, Origin]
     file: str
+    notes: tuple[str, ...] = ()
 
 
 def read_scenario(
@@ -67,7 +69,7 @@ def read_scenario(
     problems.raise_first()
     assert scenario is not None
     check_scenario(scenario, root)
-    return Resolved(scenario, origins(scenario, root), document.file)
+    return Resolved(scenario, origins(scenario, root), document.file, tuple(problems.notes))
 
 
 def _inherit(root: Node, allow_files: bool, seen: tuple[Path, ...]) -> Node:

@@ -49,7 +49,7 @@ def engine(monkeypatch):
     state = SimpleNamespace(data=sample("prediction"), error=None, read=None, predicted=None)
 
     def read_scenario(source, *, overrides=(), systems=(), text=None):
-        state.read = SimpleNamespace(source=source, overrides=overrides, systems=systems, text=text)
+        state.read = SimpleNamespace(source=source, overrides=overrides, systems=systems, text=text, notes=())
         if text is None and not Path(source).exists():
             raise InputError("no such file", file=str(source))
         return state.read
