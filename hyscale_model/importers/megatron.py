@@ -1,0 +1,247 @@
+"""Scenarios from Megatron-LM arguments: a launch script, a YAML file or the arguments themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hyscale_model.importers.imported import Entry, Imported
+from hyscale_model.importers.launch import Launch, parse_arguments, read_launch
+from hyscale_model.importers.megatron_model import Fields, read_model
+from hyscale_model.importers.megatron_reader import DEFAULT, Reader
+from hyscale_model.importers.patterns import pipeline_layout
+from hyscale_model.scenario.fields import choices, hints
+from hyscale_model.scenario.schema import Layout, Training
+
+# How context parallelism exchanges keys -> names the schema may have for it.
+_CONTEXT = {
+    "allgather": ("allgather",),
+    "all_gather": ("allgather",),
+    "p2p": ("ring", "p2p"),
+    "a2a": ("alltoall", "a2a"),
+    "a2a+p2p": ("a2a_p2p",),
+}
+_BACKENDS = {"tilelang": "tilelang", "cudnn": "cudnn", "none": "unfused"}
+
+
+def read_megatron(path: str | Path) -> Imported:
+    """The scenario in a launch script or a YAML file of arguments.
+
+    Raises:
+        InputError: the file cannot be read, lacks an argument the cost depends on, or has one that makes no sense.
+    """
+    return _imported(read_launch(path), Path(path).stem)
+
+
+def megatron_arguments(words: Sequence[str]) -> Imported:
+    """The scenario in arguments as a shell would split them, such as ``["--num-layers", "12"]``.
+
+    Raises:
+        InputError: as in ``read_megatron``.
+    """
+    return _imported(parse_arguments(words), "imported")
+
+
+def _imported(launch: Launch, name: str) -> Imported:
+    reader = Reader(launch.source, launch.program)
+    model = read_model(reader, name)
+    layout = _layout(reader, model)
+    sections = {
+        "model": model,
+        "layout": layout,
+        "workload": _workload(reader),
+        "training": _training(reader, sparse="index_topk" in model),
+    }
+    systems = _systems(reader)
+    gpus = _gpus(launch, reader)
+    return Imported(
+        source=launch.source, sections=sections, systems=systems, not_expressed=tuple(reader.rest()), gpus=gpus
+    )
+
+
+def _gpus(launch: Launch, reader: Reader) -> int | None:
+    """GPUs by what the launcher starts: nodes x processes a node, or the world size itself."""
+    world = reader.whole("world-size")
+    if world:
+        return int(world.value)
+    launcher = Reader(launch.source, launch.launcher)
+    processes = launcher.whole("nproc-per-node", "ntasks-per-node", "gpus-per-node")
+    nodes = launcher.whole("nnodes", "nodes")
+    if processes is None or (nodes is None and "nnodes" in launcher):
+        reader.notes.extend(launcher.notes)
+        return None
+    return int(processes.value * (nodes.value if nodes else 1))
+
+
+def _layout(reader: Reader, model: Fields) -> Fields:
+    layers = model["num_hidden_layers"].value
+    fields = {
+        "tp": reader.count("tensor-model-parallel-size", 1),
+        "pp": reader.count("pipeline-model-parallel-size", 1),
+        "cp": reader.count("context-parallel-size", 1),
+        "ep": reader.count("expert-model-parallel-size", 1),
+    }
+    has_experts = "num_experts_per_tok" in model
+    if has_experts:
+        tensor = Entry(fields["tp"].value, f"{DEFAULT}: that of the other layers", stated=False)
+        fields["etp"] = reader.whole("expert-tensor-parallel-size") or tensor
+    else:
+        reader.whole("expert-tensor-parallel-size")
+        fields["etp"] = Entry(1, "no experts", stated=False)
+    pp = max(fields["pp"].value, 1)
+    fields["vpp"] = _virtual_stages(reader, layers, pp)
+    _stage_layers(reader, layers, pp, fields)
+    name = "interleaved" if fields["vpp"].value > 1 else "1f1b"
+    fields["schedule"] = Entry(name, f"vpp = {fields['vpp'].value}", stated=False)
+    sharded = reader.flag("use-distributed-optimizer")
+    fields["zero"] = Entry(int(sharded.value), sharded.origin, sharded.stated)
+    if fields["cp"].value > 1:
+        _context(reader, fields)
+    else:
+        reader.text("cp-comm-type")
+    if fields["tp"].value > 1 and not reader.flag("sequence-parallel").value:
+        reader.note("sequence-parallel", "not set; what lies between tensor-parallel parts is cut by tokens here")
+    reader.flag("sequence-parallel")
+    return fields
+
+
+def _virtual_stages(reader: Reader, layers: int, pp: int) -> Entry:
+    stages = reader.whole("num-virtual-stages-per-pipeline-rank")
+    each = reader.whole("num-layers-per-virtual-pipeline-stage")
+    if stages:
+        return stages
+    if each and each.value > 0:
+        count = max(layers // pp // each.value, 1)
+        return Entry(count, f"{each.origin}: {layers} layers over {pp} ranks")
+    return Entry(1, f"{DEFAULT}: no virtual stages", stated=False)
+
+
+def _stage_layers(reader: Reader, layers: int, pp: int, fields: Fields) -> None:
+    """Layers of each stage, from a layout or from those of the first and last stage."""
+    text = reader.text("pipeline-model-parallel-layout")
+    first = reader.whole("decoder-first-pipeline-num-layers")
+    last = reader.whole("decoder-last-pipeline-num-layers")
+    if text is not None:
+        stages = pipeline_layout(text)
+        counts = [stage.lower().count("t") for stage in stages or []]
+        if stages is None or len(stages) % pp or not all(counts) or sum(counts) != layers:
+            reader.note("pipeline-model-parallel-layout", "not expressed: layers are spread evenly")
+            return
+        origin = reader.origin("pipeline-model-parallel-layout")
+        if "m" in text.lower():
+            reader.note("pipeline-model-parallel-layout", "layers of multi-token prediction are not expressed")
+        fields["stage_layers"] = Entry(counts, origin)
+        fields["vpp"] = Entry(len(stages) // pp, origin)
+        return
+    if first is None and last is None:
+        return
+    ends = [entry for entry in (first, last) if entry]
+    middle, left = pp - len(ends), layers - sum(entry.value for entry in ends)
+    if middle <= 0 or left % middle or left <= 0:
+        for entry in ends:
+            reader.note(entry.origin.split(",")[0].removeprefix("--"), "not expressed: layers are spread evenly")
+        return
+    counts = [left // middle] * middle
+    counts = [*([first.value] if first else []), *counts, *([last.value] if last else [])]
+    fields["stage_layers"] = Entry(counts, " and ".join(entry.origin for entry in ends))
+
+
+def _context(reader: Reader, fields: Fields) -> None:
+    text = reader.text("cp-comm-type")
+    stated = text is not None
+    kinds = set((text or "p2p").split())
+    offered = choices(hints(Layout)["cp_kind"])
+    if len(kinds) == 1:
+        known = [name for name in _CONTEXT.get(kinds.pop(), ()) if name in offered]
+        if known:
+            origin = reader.origin("cp-comm-type") if stated else DEFAULT
+            fields["cp_kind"] = Entry(known[0], origin, stated)
+            return
+    default = "allgather" if "allgather" in offered else offered[0]
+    fields["cp_kind"] = Entry(default, "the nearest that the model knows", stated=False)
+    reader.note("cp-comm-type", f"not expressed{'' if stated else ' (default p2p)'}: {default} is assumed")
+
+
+def _workload(reader: Reader) -> Fields:
+    micro = reader.count("micro-batch-size", 1)
+    fields = {"sequence_length": reader.whole("seq-length") or reader.required("decoder-seq-length")}
+    batch = reader.whole("global-batch-size")
+    if batch:
+        fields["global_batch_size"] = batch
+    fields["micro_batch_size"] = micro
+    return fields
+
+
+def _training(reader: Reader, sparse: bool) -> Fields:
+    reader.flag("bf16")
+    fp8 = reader.text("fp8-format", "fp8")
+    precision = Entry("fp8", reader.origin("fp8-format" if "fp8-format" in reader else "fp8")) if fp8 else None
+    plain = reader.flag("bf16")
+    fields: Fields = {"precision": precision or Entry("bf16", plain.origin, plain.stated)}
+    fields["recompute"] = _recompute(reader)
+    optimizer = reader.text("optimizer") or "adam"
+    if optimizer not in choices(hints(Training)["optimizer"]):
+        reader.note("optimizer", "not expressed: adam is assumed")
+        fields["optimizer"] = Entry("adam", "the nearest that the model knows", stated=False)
+    elif "optimizer" in reader:
+        fields["optimizer"] = Entry(optimizer, reader.origin("optimizer"))
+    else:
+        fields["optimizer"] = Entry(optimizer, DEFAULT, stated=False)
+    narrow, wide = reader.flag("grad-reduce-in-bf16"), reader.flag("accumulate-allreduce-grads-in-fp32")
+    if narrow.value:
+        fields["gradient_precision"] = Entry("bf16", narrow.origin)
+    else:
+        origin = wide.origin if wide.value else f"{DEFAULT} with bf16"
+        fields["gradient_precision"] = Entry("fp32", origin, stated=bool(wide.value))
+    if sparse:
+        fields["index_loss"] = _index_loss(reader)
+    forced = reader.flag("moe-router-force-load-balancing")
+    if forced.value:
+        fields["moe_imbalance"] = Entry(1.0, forced.origin)
+    return fields
+
+
+def _recompute(reader: Reader) -> Entry:
+    granularity = reader.text("recompute-granularity")
+    method, layers = reader.text("recompute-method"), reader.whole("recompute-num-layers")
+    if granularity == "full":
+        if method == "block" or (layers and layers.value != 1):
+            reader.note("recompute-method", "not expressed: every layer is recomputed on its own")
+        return Entry("full", reader.origin("recompute-granularity"))
+    if granularity is not None:
+        reader.note("recompute-granularity", "not expressed: nothing is recomputed here")
+    return Entry("none", "nothing is recomputed" if granularity else "no --recompute-granularity", stated=False)
+
+
+def _index_loss(reader: Reader) -> Entry:
+    text = reader.text("dsa-indexer-loss-coeff")
+    restricted = reader.flag("dsa-indexer-use-sparse-loss")
+    try:
+        weighs = text is not None and float(text) > 0
+    except ValueError:
+        weighs = False
+    if not weighs:
+        return Entry("none", "no --dsa-indexer-loss-coeff above 0", stated=text is not None)
+    if not restricted.value:
+        reader.note(
+            "dsa-indexer-loss-coeff", "a loss over all keys is not expressed: that of the selected set is assumed"
+        )
+    return Entry("sparse", reader.origin("dsa-indexer-loss-coeff"))
+
+
+def _systems(reader: Reader) -> Fields:
+    """Switches that every system of the comparison takes over."""
+    fields: Fields = {}
+    kind, deepep = reader.text("moe-token-dispatcher-type"), reader.flag("moe-enable-deepep")
+    flex = reader.text("moe-flex-dispatcher-backend")
+    if deepep.value or (kind == "flex" and flex in (None, "deepep")):
+        name = "moe-enable-deepep" if deepep.value else "moe-token-dispatcher-type"
+        fields["dispatcher"] = Entry("deepep", reader.origin(name))
+    elif kind == "alltoall":
+        fields["dispatcher"] = Entry("alltoall", reader.origin("moe-token-dispatcher-type"))
+    elif kind is not None:
+        reader.note("moe-token-dispatcher-type", "not expressed: alltoall is assumed")
+    backend = reader.text("dsa-kernel-backend")
+    if backend in _BACKENDS:
+        fields["backend"] = Entry(_BACKENDS[str(backend)], reader.origin("dsa-kernel-backend"))
+    return fields
