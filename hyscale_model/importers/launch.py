@@ -87,14 +87,15 @@ def _launch(source: str, program: list[Argument], launcher: list[Argument]) -> L
 
 
 def _best(scripts: list[list[Word]]) -> tuple[list[Argument], list[Argument]]:
-    """Of all commands, the program with the most arguments."""
-    best: tuple[list[Argument], list[Argument]] = ([], [])
+    """Of all commands, the one with the most arguments; one that names a program goes before one that does not."""
+    found = []
     for words in scripts:
         launcher, program = _parts(list(_split(words)))
-        found = list(_arguments(program))
-        if len(found) > len(best[0]):
-            best = (found, list(_arguments(launcher)))
-    return best
+        found.append((bool(launcher), list(_arguments(program)), list(_arguments(launcher))))
+    _, program_arguments, launcher_arguments = max(
+        found, key=lambda each: (each[0] and bool(each[1]), len(each[1])), default=(False, [], [])
+    )
+    return program_arguments, launcher_arguments
 
 
 def _split(words: Sequence[Word]) -> Iterator[Word]:
@@ -107,10 +108,11 @@ def _split(words: Sequence[Word]) -> Iterator[Word]:
 
 
 def _parts(words: list[Word]) -> tuple[list[Word], list[Word]]:
-    """The words before and after the program, which is the last one that ends in .py."""
+    """The words up to the program, which is the first one that ends in .py, and those after it."""
     places = [index for index, word in enumerate(words) if word.text.endswith(".py")]
     if places:
-        return words[: places[0]], words[places[0] + 1 :]
+        # The program itself belongs to what launches it.
+        return words[: places[0] + 1], words[places[0] + 1 :]
     return [], words
 
 

@@ -134,8 +134,10 @@ def _latent(reader: Reader, fields: Fields, sparse: bool) -> None:
     fields["qk_nope_head_dim"] = reader.count("qk-head-dim", 128)
     fields["qk_rope_head_dim"] = reader.count("qk-pos-emb-head-dim", 64)
     fields["v_head_dim"] = reader.count("v-head-dim", 128)
-    reader.whole("kv-channels")
-    reader.whole("num-query-groups")
+    # Latent attention has widths of its own and shares its keys and values in another way.
+    reader.flag("group-query-attention")
+    for name in ("kv-channels", "num-query-groups"):
+        reader.whole(name)
     fields["intermediate_size"] = _width(reader, fields)
     fields["moe_intermediate_size"] = _expert_width(reader, fields)
     fields["n_routed_experts"] = reader.required("num-experts" if "num-experts" in reader else "num-moe-experts")

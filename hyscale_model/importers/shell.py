@@ -142,10 +142,11 @@ def _computed(text: str, variables: dict[str, list[Word]]) -> str:
     def number(match: re.Match[str]) -> str:
         inner = re.sub(NAME, bare, match.group(1).replace(UNKNOWN, ""))
         result = _integer(inner)
-        return f"{UNKNOWN}$(({inner[:40].replace(UNKNOWN, '')})){UNKNOWN}" if result is None else str(result)
+        shown = "".join(inner.replace(UNKNOWN, "").split())[:40]
+        return f"{UNKNOWN}$(({shown})){UNKNOWN}" if result is None else str(result)
 
     text = re.sub(r"\$\(\(([^()]*)\)\)", number, text)
-    return re.sub(r"\$\([^()]*\)|`[^`]*`", f"{UNKNOWN}a command{UNKNOWN}", text)
+    return re.sub(r"\$\([^()]*\)|`[^`]*`", f"{UNKNOWN}$(...){UNKNOWN}", text)
 
 
 def _integer(text: str) -> int | None:

@@ -1,0 +1,166 @@
+"""Megatron-LM arguments become model, layout, workload and training; the rest is named or known to cost nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hyscale_model.errors import InputError
+from hyscale_model.importers.complete import complete
+from hyscale_model.importers.imported import Imported
+from hyscale_model.importers.megatron import megatron_arguments, read_megatron
+from hyscale_model.importers.write import scenario_text
+from hyscale_model.scenario import read_scenario
+
+GPT = (
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --vocab-size 50257 "
+    "--seq-length 2048 --global-batch-size 32"
+)
+LLAMA = f"{GPT} --swiglu --group-query-attention --num-query-groups 4 --untie-embeddings-and-output-weights"
+MOE = f"{LLAMA} --num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 512"
+MLA = (
+    f"{MOE} --multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --ffn-hidden-size 2048 "
+    "--moe-layer-freq ([0]*3+[1]*21) --moe-shared-expert-intermediate-size 1024"
+)
+DSA = (
+    f"{MLA} --experimental-attention-variant dsa --dsa-indexer-n-heads 64 --dsa-indexer-head-dim 128 "
+    "--dsa-indexer-topk 512 --dsa-indexer-topk-freq 4 --dsa-indexer-skip-topk-offset 3"
+)
+FAMILIES = {"gpt": GPT, "llama": LLAMA, "qwen3_moe": MOE, "deepseek_v3": MLA, "deepseek_v32": DSA}
+
+
+def read(text: str) -> Imported:
+    return megatron_arguments(text.split())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_round_trip(family: str) -> None:
+    full = complete(read(f"{FAMILIES[family]} --bf16 --use-distributed-optimizer --recompute-granularity full"))
+    scenario = read_scenario("x.yaml", text=scenario_text(full)).scenario
+    assert scenario.model.model_type == family
+    for section in ("model", "layout", "workload", "training"):
+        for name, value in full.values(section).items():
+            assert getattr(getattr(scenario, section), name) == value, name
+    assert not full.not_expressed
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "field", "value"),
+    [
+        (GPT, "model", "vocab_size", 50304),
+        (f"{GPT} --tensor-model-parallel-size 8", "model", "vocab_size", 51200),
+        (f"{GPT} --padded-vocab-size 60000", "model", "vocab_size", 60000),
+        (f"{GPT} --tokenizer-type GPT2BPETokenizer", "model", "vocab_size", 50304),
+        (GPT, "model", "intermediate_size", 4096),
+        (GPT, "model", "tie_word_embeddings", True),
+        (GPT, "model", "max_position_embeddings", 2048),
+        (LLAMA, "model", "intermediate_size", 2688),
+        (LLAMA, "model", "num_key_value_heads", 4),
+        (LLAMA, "model", "head_dim", 64),
+        (f"{LLAMA} --kv-channels 128", "model", "head_dim", 128),
+        (GPT + " --swiglu", "model", "num_key_value_heads", 16),
+        (MLA, "model", "first_k_dense_replace", 3),
+        (MLA, "model", "n_shared_experts", 2),
+        (DSA, "model", "index_topk_freq", 4),
+        (GPT, "layout", "zero", 0),
+        (f"{GPT} --use-distributed-optimizer", "layout", "zero", 1),
+        (f"{GPT} --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3", "layout", "vpp", 2),
+        (f"{GPT} --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 3", "layout", "vpp", 3),
+        (f"{GPT} --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 3", "layout", "schedule",
+         "interleaved"),
+        (f"{GPT} --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3", "layout", "stage_layers",
+         [3, 7, 7, 7]),
+        (f"{GPT} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|(tttttt|)*3tL", "layout",
+         "stage_layers", [5, 6, 6, 6, 1]),
+        (f"{GPT} --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*6|t*6|t*7L", "layout",
+         "stage_layers", [5, 6, 6, 7]),
+        (f"{MOE} --tensor-model-parallel-size 4 --sequence-parallel", "layout", "etp", 4),
+        (f"{MOE} --expert-model-parallel-size=8 --expert_tensor_parallel_size 1", "layout", "ep", 8),
+        (f"{DSA} --context-parallel-size 2 --cp-comm-type allgather", "layout", "cp_kind", "allgather"),
+        (f"{GPT} --fp8-format hybrid", "training", "precision", "fp8"),
+        (GPT, "training", "recompute", "none"),
+        (f"{GPT} --grad-reduce-in-bf16", "training", "gradient_precision", "bf16"),
+        (DSA, "training", "index_loss", "none"),
+        (f"{DSA} --dsa-indexer-loss-coeff 0.1 --dsa-indexer-use-sparse-loss", "training", "index_loss", "sparse"),
+        (f"{MOE} --moe-router-force-load-balancing", "training", "moe_imbalance", 1.0),
+        (f"{GPT} --micro-batch-size 4", "workload", "micro_batch_size", 4),
+    ],
+)  # fmt: skip
+def test_arguments_have_their_place(text: str, section: str, field: str, value: Any) -> None:
+    found = read(text).sections[section]
+    if value == [5, 6, 6, 6, 1]:
+        # Five stages are no multiple of two ranks.
+        assert field not in found
+    else:
+        assert found[field].value == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ("--lr 1e-4 --save /x --tensorboard-dir /y --no-masked-softmax-fusion --rotary-base 10000 --data-path a b", []),
+        ("--overlap-grad-reduce --mtp-num-layers 1", ["overlap-grad-reduce", "mtp-num-layers"]),
+        ("--something-new 3", ["something-new"]),
+        ("--window-size 1024,0", ["window-size"]),
+        ("--recompute-granularity selective", ["recompute-granularity"]),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", ["recompute-method"]),
+        ("--optimizer muon", ["optimizer"]),
+        ("--context-parallel-size 2 --cp-comm-type a2a+p2p", ["cp-comm-type"]),
+        ("--tensor-model-parallel-size 2", ["sequence-parallel"]),
+        ("--kv-channels 128", ["kv-channels"]),
+        ("--moe-token-dispatcher-type allgather", ["moe-token-dispatcher-type"]),
+        ("--fp16", ["fp16"]),
+    ],
+)
+def test_what_is_left_out_is_named(arguments: str, names: list[str]) -> None:
+    assert sorted(note.name for note in read(f"{GPT} {arguments}").not_expressed) == sorted(f"--{n}" for n in names)
+
+
+def test_systems_take_over_dispatcher_and_backend() -> None:
+    full = complete(read(f"{DSA} --moe-token-dispatcher-type flex --moe-enable-deepep --dsa-kernel-backend cudnn"))
+    systems = read_scenario("x.yaml", text=scenario_text(full)).scenario.systems
+    assert [system.name for system in systems] == ["megatron", "megatron-best", "hyscale"]
+    assert {(system.dispatcher, system.backend) for system in systems} == {("deepep", "cudnn")}
+    assert systems[2].selection == "hytopk"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("--num-layers 2", "--hidden-size is missing"),
+        (GPT.replace("24", "many"), "--num-layers is 'many'"),
+        (f"{GPT} --multi-latent-attention", "without experts"),
+        (f"{GPT} --experimental-attention-variant dsa", "without latent attention"),
+        (f"{MLA} --experimental-attention-variant gdn", "gdn is no family"),
+        (MLA.replace("--q-lora-rank 1536", ""), "--q-lora-rank is missing"),
+        ("hello", "no arguments"),
+    ],
+)
+def test_what_is_no_model_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert words in str(caught.value)
+
+
+def test_values_nothing_sets_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"torchrun --nproc_per_node 8 --nnodes $NODES t.py {GPT} --tensor-model-parallel-size $TP\n")
+    full = complete(read_megatron(path))
+    assert {note.name for note in full.not_expressed} == {"--nnodes", "--tensor-model-parallel-size"}
+    assert all("which nothing here sets" in note.reason and note.line == 1 for note in full.not_expressed)
+    path.write_text(f"torchrun t.py {GPT} --num-layers $N\n")
+    with pytest.raises(InputError, match="depends on N"):
+        read_megatron(path)
+
+
+def test_gpus_come_from_the_launcher_or_the_layout(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"torchrun --nproc_per_node 8 --nnodes 4 t.py {GPT}\n")
+    assert complete(read_megatron(path)).values("cluster") == {
+        "gpu": "h100", "nodes": 4, "gpus_per_node": 8, "nic_gbit_per_gpu": 400,
+    }  # fmt: skip
+    layout = "--pipeline-model-parallel-size 4 --context-parallel-size 2 --expert-model-parallel-size 16"
+    cluster = complete(read(f"{DSA} {layout}")).values("cluster")
+    assert cluster["nodes"] * cluster["gpus_per_node"] == 64
