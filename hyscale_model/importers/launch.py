@@ -83,7 +83,9 @@ def _launch(source: str, program: list[Argument], launcher: list[Argument]) -> L
     if not program:
         raise InputError("there are no arguments such as --num-layers", source, expected="Megatron-LM arguments")
     # As argparse has it, the last of several wins.
-    return Launch(source, {item.name: item for item in program}, {item.name: item for item in launcher})
+    # What follows the value of a launcher's argument is the next command of the line.
+    first = {item.name: replace(item, values=item.values[:1]) for item in launcher}
+    return Launch(source, {item.name: item for item in program}, first)
 
 
 def _best(scripts: list[list[Word]]) -> tuple[list[Argument], list[Argument]]:

@@ -137,7 +137,7 @@ def _stage_layers(reader: Reader, layers: int, pp: int, fields: Fields) -> None:
         return
     ends = [entry for entry in (first, last) if entry]
     middle, left = pp - len(ends), layers - sum(entry.value for entry in ends)
-    if middle <= 0 or left % middle or left <= 0:
+    if not 0 < middle <= left or left % middle:
         for entry in ends:
             reader.note(entry.origin.split(",")[0].removeprefix("--"), "not expressed: layers are spread evenly")
         return

@@ -158,6 +158,7 @@ def _expert_width(reader: Reader, fields: Fields) -> Entry:
 
 
 def _shared(reader: Reader, width: int) -> Entry:
+    width = max(width, 1)
     found = reader.whole("moe-shared-expert-intermediate-size")
     if found is None or found.value <= 0:
         return Entry(0, "no --moe-shared-expert-intermediate-size", stated=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from hyscale_model.errors import InputError
 from hyscale_model.importers.imported import UNKNOWN, Entry, Unexpressed, unexpressed
 from hyscale_model.importers.launch import Argument
 from hyscale_model.importers.megatron_fields import REASONS, is_quiet
+
+_WHOLE = re.compile(r"\+?[0-9]{1,15}")
 
 DEFAULT = "Megatron-LM's default"
 
@@ -44,7 +47,7 @@ class Reader:
         return None
 
     def whole(self, *names: str) -> Entry | None:
-        """A whole number.
+        """A whole number, from 0 on.
 
         Raises:
             InputError: the argument is there and is something else.
@@ -53,12 +56,10 @@ class Reader:
         if text is None:
             return None
         name = next(name for name in names if name in self._arguments)
-        try:
-            return Entry(int(text), self.origin(name))
-        except ValueError:
-            raise InputError(
-                f"--{name} is {text[:60]!r}", self.source, self._arguments[name].line, expected="a whole number"
-            ) from None
+        if not _WHOLE.fullmatch(text):
+            line = self._arguments[name].line
+            raise InputError(f"--{name} is {text[:60]!r}", self.source, line, expected="a whole number")
+        return Entry(int(text), self.origin(name))
 
     def count(self, name: str, default: int, reason: str = DEFAULT) -> Entry:
         """A whole number, or what holds without the argument."""

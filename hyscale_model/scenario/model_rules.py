@@ -95,10 +95,10 @@ def _check_qwen4(model: Qwen4, case: Scenario, system: System) -> None:
         problem = f"a budget of {model.indexer_budget} keys is no whole number of blocks"
         expected = f"a multiple of indexer_compress_ratio = {model.indexer_compress_ratio}"
         refuse(system, "model.indexer_budget", problem, expected)
-    beyond = [layer for layer in (model.ple.layer_ids if model.ple else ()) if layer >= model.num_hidden_layers]
+    beyond = [layer for layer in (model.ple.layer_ids if model.ple else ()) if layer > model.num_hidden_layers]
     if beyond:
-        problem = f"layer {beyond[0]} is not one of the {model.num_hidden_layers} layers, counted from 0"
-        refuse(system, "model.ple", problem, f"layer_ids of at most {model.num_hidden_layers - 1}")
+        problem = f"layer {beyond[0]} is not one of the {model.num_hidden_layers} layers, counted from 1"
+        refuse(system, "model.ple", problem, f"layer_ids of at most {model.num_hidden_layers}")
 
 
 def _check_documents(case: Scenario, system: System) -> None:

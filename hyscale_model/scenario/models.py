@@ -99,7 +99,10 @@ class DeepseekV4(Transformer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramTable:
-    """A table of n-gram embeddings added in some layers: rows of a few values, looked up by hashed n-grams."""
+    """A table of n-gram embeddings added in some layers: rows of a few values, looked up by hashed n-grams.
+
+    ``layer_ids`` count layers from 1, as ``ple_layer_ids`` of the released configurations do.
+    """
 
     __pydantic_config__ = STRICT
 

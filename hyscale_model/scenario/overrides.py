@@ -14,6 +14,7 @@ from hyscale_model.scenario.node import Node, node_of
 from hyscale_model.scenario.references import BASES, merge, system_name
 from hyscale_model.scenario.scalars import shorten
 from hyscale_model.scenario.schema import DocumentLengths, Scenario
+from hyscale_model.scenario.tree import TYPED_KEYS
 
 SET = "--set"
 SYSTEM = "--system"
@@ -61,7 +62,11 @@ def select_systems(root: Node, names: Sequence[str]) -> Node:
 
 
 def _value(text: str, path: str) -> Node:
+    last = path.rpartition(".")[2]
     try:
+        if last in TYPED_KEYS:
+            # Only below its own name may a key be a number.
+            return parse_value(f"{last}: {text.strip()}", SET).value[last]
         return parse_value(text.strip(), SET)
     except InputError as error:
         raise replace(error, line=None, field=shorten(path)) from None
