@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hyscale_model.families import anatomy
 from hyscale_model.layers.model_blocks import block_counts
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import Scenario
@@ -39,7 +40,7 @@ def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
     layout = case.layout
     given = layout.stage_layers
     if given is None:
-        return split_layers(case.model.num_hidden_layers, layout.pp * vpp)
+        return split_layers(len(anatomy(case.model).layers), layout.pp * vpp)
     if len(given) == layout.pp * vpp:
         return given
     cut = [split_layers(layers, vpp) for layers in given]
@@ -61,8 +62,7 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
-    model = case.model
-    counts = block_counts(model.num_hidden_layers, model.first_k_dense_replace, virtual_stage_layers(case, vpp))
+    counts = block_counts(anatomy(case.model), virtual_stage_layers(case, vpp))
     return Structure(columns, pp, vpp, micro_batches, counts)
 
 

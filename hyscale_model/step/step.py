@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyscale_model.arrays import Number
-from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.families import anatomy
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.network.collectives import Network
@@ -36,7 +36,7 @@ class StepTime:
         terms: seconds by term in the order of ``TERMS``, shape (terms, points, draws); they sum to ``seconds``.
         hidden: seconds of transfers hidden behind computation, by parallel group.
         stage: pipeline rank of the terms, shape (points, draws).
-        runs: how often each block runs on that rank at the nominal point, in the order of ``BLOCKS``.
+        runs: how often each block runs on that rank at the nominal point, in the order of ``block_names``.
     """
 
     seconds: np.ndarray
@@ -98,7 +98,7 @@ def step_times(
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
     hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
-    runs = np.zeros((len(BLOCKS), count * columns))
+    runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
@@ -127,7 +127,7 @@ def step_times(
             terms=terms.reshape(len(NAMES), *by_case)[:, index],
             hidden={name: values.reshape(by_case)[index] for name, values in hidden.items()},
             stage=stage_of.reshape(by_case)[index],
-            runs=runs.reshape(len(BLOCKS), *by_case)[:, index, 0, 0],
+            runs=runs.reshape(-1, *by_case)[:, index, 0, 0],
         )
         for index in range(count)
     ]
@@ -145,7 +145,7 @@ class _BlockTimes:
     def __init__(self, priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
         count, flat = len(priced.cases), len(priced.cases) * shape[0] * shape[1]
         by_case = (count, *shape)
-        self.forward, self.backward = np.empty((2, len(BLOCKS), flat))
+        self.forward, self.backward = np.empty((2, len(priced.cases[0].blocks), flat))
         self.terms: dict[tuple[int, str], np.ndarray] = {}
         self.hidden: dict[tuple[int, str], np.ndarray] = {}
         # What systems share is one object, evaluated once for all of them.
@@ -185,7 +185,11 @@ class _BlockTimes:
 
 
 def _send(case: Scenario, sizes: Sizes) -> Transfer:
-    return Transfer(kind="send", group="pp", payload_bytes=sizes.queries * case.model.hidden_size * BF16_BYTES)
+    return Transfer(
+        kind="send",
+        group="pp",
+        payload_bytes=sizes.queries * anatomy(case.model).streams * anatomy(case.model).hidden * BF16_BYTES,
+    )
 
 
 def _sends(group: Structure) -> np.ndarray:
