@@ -16,7 +16,7 @@ from hyscale_model.scenario.resolve import Resolved, read_scenario
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Published scenarios of each group, by catalogue name.
-GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20",)}
+GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")}
 
 
 def check(
@@ -53,8 +53,8 @@ def check(
         for name in GROUPS[group]:
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
             rows += _rows(resolved, group, "paper", name, draws, seed)
-        if group == "paper":
-            result["grid"] = grid(resolved.scenario)
+            if {"P1", "P4"} <= {row.id for row in resolved.scenario.reported}:
+                result["grid"] = grid(resolved.scenario)
     for file in files:
         resolved = read_scenario(file, overrides=overrides)
         if not resolved.scenario.reported:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hyscale_model.layers.model_blocks import block_counts
+from hyscale_model.families import anatomy
+from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.schedule import split_layers
 
 
@@ -39,7 +40,7 @@ def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
     layout = case.layout
     given = layout.stage_layers
     if given is None:
-        return split_layers(case.model.num_hidden_layers, layout.pp * vpp)
+        return split_layers(len(anatomy(case.model).layers), layout.pp * vpp)
     if len(given) == layout.pp * vpp:
         return given
     cut = [split_layers(layers, vpp) for layers in given]
@@ -47,7 +48,13 @@ def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
 
 
 def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
-    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis."""
+    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis.
+
+    A scope of one layer is one stage that holds it, and one micro-batch.
+    """
+    if isinstance(case.scope, LayerScope):
+        layer = scope_counts(anatomy(case.model), case.scope)
+        return [Structure(np.arange(shape[0] * shape[1]), 1, 1, 1, layer)]
     pp = int(case.layout.pp)
     vpp, micro_batches = case.layout.vpp, sizes.micro_batches
     if not isinstance(vpp, np.ndarray) and not isinstance(micro_batches, np.ndarray):
@@ -61,8 +68,7 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
-    model = case.model
-    counts = block_counts(model.num_hidden_layers, model.first_k_dense_replace, virtual_stage_layers(case, vpp))
+    counts = block_counts(anatomy(case.model), virtual_stage_layers(case, vpp))
     return Structure(columns, pp, vpp, micro_batches, counts)
 
 

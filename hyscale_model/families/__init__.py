@@ -1,0 +1,29 @@
+"""Families of models: from a configuration to what its layers consist of."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from hyscale_model.families.anatomy import Anatomy, ParameterCount, count_parameters
+from hyscale_model.families.deepseek_v4 import v4_anatomy
+from hyscale_model.families.grouped import gpt_anatomy, grouped_anatomy
+from hyscale_model.families.latent import latent_anatomy
+from hyscale_model.families.qwen4 import qwen4_anatomy
+from hyscale_model.families.tokens import TokenFlops, keys_at, token_flops
+from hyscale_model.scenario.models import DeepseekV4, Gpt, Llama, Model, Qwen3Moe, Qwen4
+
+__all__ = ["Anatomy", "ParameterCount", "TokenFlops", "anatomy", "count_parameters", "keys_at", "token_flops"]
+
+
+@lru_cache(maxsize=256)
+def anatomy(model: Model) -> Anatomy:
+    """What the model consists of."""
+    if isinstance(model, DeepseekV4):
+        return v4_anatomy(model)
+    if isinstance(model, Qwen4):
+        return qwen4_anatomy(model)
+    if isinstance(model, (Llama, Qwen3Moe)):
+        return grouped_anatomy(model)
+    if isinstance(model, Gpt):
+        return gpt_anatomy(model)
+    return latent_anatomy(model)
