@@ -15,7 +15,6 @@ def test_gpus_are_a_table(run):
 
 
 def test_models_are_a_table(run):
-    pytest.importorskip("hyscale_model.families")
     result = run("catalog", "models")
     assert result.code == 0
     (row,) = [line for line in result.out.splitlines() if line.startswith("deepseek-v3.2 ")]

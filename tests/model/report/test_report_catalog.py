@@ -36,11 +36,8 @@ def shown(render, rows, width=80):
 def test_models():
     lines = shown(render_models, [MODEL], width=100)
     (row,) = [line for line in lines if "small [red]" in line]
-    assert row.split() == [
-        "small",
-        "[red]",
-        *["743.9", "41.78", "81.8", "0.160", "773.9", "21", "dsa,", "57", "dsa_shared"],
-    ]
+    figures = ["743.9", "41.78", "81.8", "0.160", "773.9"]
+    assert row.split() == ["small", "[red]", *figures, "21", "dsa,", "57", "dsa_shared"]
     assert "1,048,576" in "".join(lines)
     assert "the same with the selection of an earlier layer" in " ".join(lines)
 

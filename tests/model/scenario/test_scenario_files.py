@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hyscale_model import catalog
 from hyscale_model.scenario import read_scenario
 from hyscale_model.scenario.load import load
 
@@ -15,15 +14,8 @@ FOLDER = Path(__file__).parents[3] / "scenarios"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 
-def model_of(file: Path) -> str:
-    data = load(file).data
-    return data["model"] if "model" in data else model_of(file.parent / data["extends"])
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_scenario_is_valid(file: Path) -> None:
-    if "index_topk" not in catalog.entry("models", model_of(file)).values or "v4" in file.stem:
-        pytest.importorskip("hyscale_model.families")
     scenario = read_scenario(file).scenario
     assert scenario.name
     names = {system.name for system in scenario.systems}
