@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hyscale_model.predict import predict
 from hyscale_model.scenario import read_scenario
 from hyscale_model.scenario.load import load
 
@@ -22,6 +23,14 @@ def test_every_scenario_is_valid(file: Path) -> None:
     for row in scenario.reported:
         systems = re.findall(r"^systems\.([^.]+)|^speedup[^.]*\.([^./]+)/([^./]+)", row.metric)
         assert {name for found in systems for name in found if name} <= names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_scenario_can_be_predicted(file: Path) -> None:
+    resolved = read_scenario(file)
+    systems = predict(resolved, draws=1).data["systems"]
+    assert [system.name for system in resolved.scenario.systems] == list(systems)
+    assert all(system["step_time_s"]["nominal"] > 0 for system in systems.values())
 
 
 def test_names_differ() -> None:
