@@ -62,6 +62,12 @@ def plain_table(
     return table
 
 
+def noun(data: Mapping[str, Any]) -> str:
+    """What a prediction is of: a step, or one layer."""
+    scope = (data.get("scenario") or {}).get("scope")
+    return f"{scope['layer']} layer" if isinstance(scope, Mapping) else "step"
+
+
 def heading(console: Console, text: str) -> None:
     """A section title with an empty line above."""
     console.print()
