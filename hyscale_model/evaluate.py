@@ -79,7 +79,7 @@ class Evaluator:
         # Where pipeline depth varies, shallower pipelines have empty stages at the end.
         deepest = max(part.totals.shape[0] for part in parts)
         totals = [np.pad(p.totals, [(0, deepest - p.totals.shape[0]), (0, 0), (0, 0), (0, 0)]) for p in parts]
-        return StageMemory(self._gather(totals), nominal.always, nominal.at)
+        return StageMemory(nominal.moments, self._gather(totals), nominal.always, nominal.at)
 
     def _merge_steps(self, parts: list[Evaluation]) -> Evaluation:
         if len(parts) == 1:

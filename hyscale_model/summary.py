@@ -9,14 +9,15 @@ import numpy as np
 
 from hyscale_model.arrays import Number
 from hyscale_model.evaluate import Evaluation
+from hyscale_model.families import anatomy
 from hyscale_model.layers.hytopk import HyTopKSizes
-from hyscale_model.layers.parameters import training_flops_per_token
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.layer import layer_bytes
-from hyscale_model.memory.stages import KINDS, MOMENTS, StageMemory
+from hyscale_model.layers.training_flops import training_flops_per_token
+from hyscale_model.memory.layer import attention_bytes, kept_bytes
+from hyscale_model.memory.stages import KINDS, StageMemory
 from hyscale_model.prediction import SELECTION_TERMS, TERMS, Origin
 from hyscale_model.rates.roofline import weakest
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import LayerScope, Scenario, System
 from hyscale_model.step.step import IDLE_TERMS
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -54,7 +55,7 @@ def intervals(rows: np.ndarray) -> list[dict[str, float]]:
 def summarize(result: Evaluation) -> dict[str, Any]:
     """The JSON of one system without its memory, for a single scenario."""
     step, case, sizes = result.step, result.case, result.sizes
-    work, cluster = case.workload, case.cluster
+    cluster = case.cluster
     explanation = result.explain()
     used = [term for term in TERMS if step.term(term).any()]
     selection = sum(step.term(term) for term in SELECTION_TERMS)
@@ -68,7 +69,7 @@ def summarize(result: Evaluation) -> dict[str, Any]:
     seconds, share, recompute_share, throughput, *per_term = intervals(np.concatenate(rows))
     time_s = {term: row["nominal"] for term, row in zip(used, per_term, strict=True)}
     busy = sum(value for term, value in time_s.items() if term not in (*IDLE_TERMS, "optimizer"))
-    flops = _nominal(training_flops_per_token(case.model, work.sequence_length, sizes.selected))
+    flops = _nominal(training_flops_per_token(case, sizes))
     gpu_hours = 1e9 / throughput["nominal"] / 3600
     return {
         "switches": as_json(case.systems[0], leave_out=("name", "layout", "training")),
@@ -87,7 +88,9 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "selection_share_of_busy": _nominal(selection) / busy if busy else 0.0,
         "selection_recompute_share_of_step": recompute_share,
         "tokens_per_s_per_gpu": throughput,
-        "model_flops_utilization": flops * throughput["nominal"] / cluster.gpu.bf16_flops,
+        "model_flops_utilization": (
+            None if isinstance(case.scope, LayerScope) else flops * throughput["nominal"] / cluster.gpu.bf16_flops
+        ),
         "micro_batches": int(_nominal(sizes.micro_batches)),
         "data_parallel": int(_nominal(sizes.dp)),
         "hytopk": _hytopk(result),
@@ -108,9 +111,12 @@ def _origin(found: Mapping[str, Origin], term: str) -> str:
 
 
 def _hytopk(result: Evaluation) -> dict[str, float] | None:
-    if result.case.systems[0].selection != "hytopk":
+    """What HyTopK samples and expects for the longest context of the first kind of layer that selects."""
+    indices = [each.index for each in anatomy(result.case.model).attentions if each.index is not None]
+    if result.case.systems[0].selection != "hytopk" or not indices:
         return None
-    sizes = HyTopKSizes.of(_nominal(result.sizes.keys), result.case.model.index_topk)
+    keys = _nominal(result.sizes.longest()) / indices[0].ratio
+    sizes = HyTopKSizes.of(keys, indices[0].topk)
     return {
         "samples": sizes.samples,
         "stride": sizes.stride,
@@ -126,12 +132,11 @@ def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
     capacity = _nominal(case.cluster.gpu.memory_bytes)
     peak = interval(memory.peak())
     kinds = memory.nominal_kinds()
-    layer = layer_bytes(case, Sizes.of(case))
     stages = [
         {
             "stage": rank,
             "peak_bytes": float(nominal[rank].max()),
-            "peak_when": MOMENTS[int(nominal[rank].argmax())],
+            "peak_when": memory.moments[int(nominal[rank].argmax())],
             "at_peak_bytes": _by_kind(kinds[rank, nominal[rank].argmax()]),
         }
         for rank in range(nominal.shape[0])
@@ -141,19 +146,26 @@ def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
         "peak_bytes": peak["nominal"],
         "peak_interval_bytes": peak,
         "peak_stage": int(stage),
-        "peak_when": MOMENTS[int(moment)],
+        "peak_when": memory.moments[int(moment)],
         "verdict": verdict(peak, capacity),
         "overflow": _overflow(kinds[stage, moment], peak["nominal"], capacity, int(stage)),
         "at_peak_bytes": _by_kind(kinds[stage, moment]),
         "largest_bytes": _by_kind(kinds.max(axis=(0, 1))),
-        "per_layer_bytes": {
-            "selection_indices": _nominal(layer.indices),
-            "score_table": _nominal(layer.table),
-            "candidates": _nominal(layer.candidates),
-            "gathered_kv": _nominal(layer.gathered),
-            "activations": _nominal(layer.kept),
-        },
+        "per_layer_bytes": _per_layer(case),
         "stages": stages,
+    }
+
+
+def _per_layer(case: Scenario) -> dict[str, float]:
+    """Bytes of the widest layer and one micro-batch."""
+    sizes, body = Sizes.of(case), anatomy(case.model)
+    layers = [attention_bytes(case, sizes, each, body.hidden) for each in body.attentions]
+    return {
+        "selection_indices": max(_nominal(layer.indices) for layer in layers),
+        "score_table": max(_nominal(layer.table) for layer in layers),
+        "candidates": max(_nominal(layer.candidates) for layer in layers),
+        "gathered_kv": max(_nominal(layer.gathered) for layer in layers),
+        "activations": _nominal(kept_bytes(sizes, body)),
     }
 
 

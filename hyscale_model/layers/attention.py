@@ -1,7 +1,7 @@
-"""The attention of a DSA layer in three blocks: projections in, core (selection, sparse attention, index loss), out.
+"""An attention layer in three blocks: projections in, core (selection, attention, index loss), projections out.
 
-Keys and values are one latent of r + rope values a token, gathered over context ranks; queries are absorbed into
-its space, so attention is multi-query over k selected latents (DeepSeek-V3.2-Exp report; absorbed MLA).
+Keys and values are gathered over context ranks. In absorbed form (DSA) they are one latent, queries are absorbed into
+its space, and attention is multi-query over k selected latents (DeepSeek-V3.2-Exp report).
 """
 
 from __future__ import annotations
@@ -9,231 +9,196 @@ from __future__ import annotations
 import numpy as np
 
 from hyscale_model.arrays import Number, equals, where
+from hyscale_model.families.anatomy import Attention
+from hyscale_model.layers.common import elementwise, projection
+from hyscale_model.layers.core import core_operations
 from hyscale_model.layers.index_loss import index_backward_tasks, index_loss_tasks
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor, Operation, Task, Transfer
-from hyscale_model.layers.selection import KEEPS_INDICES, recomputed_selection, selection_tasks
+from hyscale_model.layers.selection import KEEPS_INDICES, Selector, recomputed_selection, selection_tasks
 from hyscale_model.layers.sizes import BF16_BYTES, INT32_BYTES, Sizes, index_key_bytes
-from hyscale_model.layers.sparse_attention import sparse_attention
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
-
-def gemm(
-    name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
-) -> Task:
-    """A projection of ``tokens`` rows; its backward is two products (input and weight gradient) of the same size."""
-    products = 2 if backward else 1
-    moved = BF16_BYTES * (tokens * (inputs + outputs) + inputs * outputs)
-    work = Operation(
-        family="gemm",
-        flops=products * 2 * tokens * inputs * outputs,
-        hbm_bytes=products * moved,
-        fp8=fp8,
-        launches=products,
-    )
-    return Task(name=name, term=term, work=work)
-
-
-def elementwise(name: str, values: Number, term: str = "other_compute", launches: int = 1) -> Task:
-    """A pass that reads and writes ``values`` BF16 values in all."""
-    return Task(
-        name=name, term=term, work=Operation(family="elementwise", hbm_bytes=BF16_BYTES * values, launches=launches)
-    )
-
-
 # Switches of a system that the parts of the core depend on; the rest of a part follows from layout and training.
 SELECTION_SWITCHES = ("selection", "table_rows", "table_topk", "causal_skip")
-CORE_SWITCHES = ("backend", "sparse_attention")
+CORE_SWITCHES = ("backend", "sparse_attention", "causal_skip")
 
 
-def input_block(case: Scenario, sizes: Sizes) -> Block:
-    """Norm, MLA projections into latent space and index projections: the same for every system."""
-    model, tokens, fp8 = case.model, sizes.tokens, _fp8(case)
-    heads = model.num_attention_heads / case.layout.tp
-    hidden, latent = model.hidden_size, model.kv_lora_rank + model.qk_rope_head_dim
-    key = model.qk_nope_head_dim + model.qk_rope_head_dim
-    term = "projections"
+def input_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int) -> Block:
+    """Norm, projections before the core and those of the indexer: the same for every system."""
+    tp, fp8 = case.layout.tp, _fp8(case)
+    passed = sizes.tokens * attention.passed_values / tp
     forward = (
         elementwise("attention.norm", 2 * sizes.queries * hidden),
-        *gather_tokens(case, sizes, "attention"),
-        gemm("projection.q_down", term, tokens, hidden, model.q_lora_rank, fp8),
-        gemm("projection.kv_down", term, tokens, hidden, latent, fp8),
-        elementwise("projection.norms", 2 * tokens * (model.q_lora_rank + latent), launches=3),
-        gemm("projection.q_up", term, tokens, model.q_lora_rank, heads * key, fp8),
-        _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8),
-        elementwise("projection.rope", 2 * tokens * heads * model.qk_rope_head_dim),
-        *_index_projections(case, sizes),
+        *gather_tokens(sizes, case, hidden, "attention"),
+        *(projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection") for each in attention.before),
+        elementwise("projection.passes", passed, launches=4),
+        *_index_projections(sizes, attention),
     )
     backward = (
-        _absorb("projection.q_absorb", case, sizes, model.qk_nope_head_dim, fp8, backward=True),
-        gemm("projection.q_up", term, tokens, model.q_lora_rank, heads * key, fp8, backward=True),
-        elementwise("projection.norms_backward", 3 * tokens * (model.q_lora_rank + latent), launches=3),
-        gemm("projection.q_down", term, tokens, hidden, model.q_lora_rank, fp8, backward=True),
-        gemm("projection.kv_down", term, tokens, hidden, latent, fp8, backward=True),
-        *scatter_tokens(case, sizes, "attention_backward"),
+        elementwise("projection.passes_backward", 1.5 * passed, launches=4),
+        *(
+            projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection", products=2)
+            for each in reversed(attention.before)
+        ),
+        *scatter_tokens(sizes, case, hidden, "attention_backward"),
         elementwise("attention.norm_backward", 3 * sizes.queries * hidden),
     )
-    return Block(name="attention_input", forward=forward, recompute=forward, backward=backward)
+    return Block(name=f"{attention.kind}.input", forward=forward, recompute=forward, backward=backward)
 
 
-def core_block(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> Block:
-    """Gathers, selection, sparse attention and index loss; ``memo`` holds parts that other systems share."""
-    with_loss = case.training.index_loss == "sparse"
-    gathers = memo.part("gathers", case, ("cp_overlap",), lambda: _gathers(case, sizes))
-    selection = memo.part("selection", case, SELECTION_SWITCHES, lambda: selection_tasks(case, sizes, factor))
-    attend, backward = memo.part("core", case, CORE_SWITCHES, lambda: _core(case, sizes, factor, with_loss))
-    teacher = memo.part("index loss", case, (), lambda: index_loss_tasks(case, sizes)) if with_loss else ()
+def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Factor, memo: Memo) -> Block:
+    """Gathers, selection, attention and index loss; ``memo`` holds parts that other systems share."""
+    name, index = attention.kind, attention.index
+    with_loss = index is not None and case.training.index_loss == "sparse"
+    gathers = memo.part(f"{name}.gathers", case, ("cp_overlap",), lambda: _gathers(case, sizes, attention))
+    attend, backward = memo.part(
+        f"{name}.core", case, CORE_SWITCHES, lambda: _core(case, sizes, attention, factor, with_loss)
+    )
+    if index is None:
+        forward = (*gathers, *attend)
+        return Block(name=f"{name}.core", forward=forward, recompute=forward, backward=backward)
+    selector = memo.part(f"{name}.selector", case, SELECTION_SWITCHES, lambda: Selector.of(case, index, sizes))
+    # Recomputation policies read the switches of the system itself, whoever built the parts.
+    selector = Selector(case, index, sizes, selector.rows)
+    selection = memo.part(f"{name}.selection", case, SELECTION_SWITCHES, lambda: selection_tasks(selector, factor))
+    teacher = (
+        memo.part(f"{name}.loss", case, ("causal_skip",), lambda: index_loss_tasks(selector, attention.core))
+        if with_loss
+        else ()
+    )
     # The first forward of a checkpointed layer runs without gradients, and the loss is computed only with them:
     # Megatron-Core's DSAttention asks for torch.is_grad_enabled().
     checkpointed = case.training.recompute == "full"
-    store, load = _offload(case, sizes) if checkpointed else ((), ())
+    store, load = _offload(selector) if checkpointed else ((), ())
     return Block(
-        name="attention_core",
+        name=f"{name}.core",
         forward=(*gathers, *selection, *store, *attend, *(() if checkpointed else teacher)),
-        recompute=(*load, *gathers, *recomputed_selection(case, sizes, selection), *attend, *teacher),
+        recompute=(*load, *gathers, *recomputed_selection(selector, selection), *attend, *teacher),
         backward=backward,
     )
 
 
-def _offload(case: Scenario, sizes: Sizes) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """Copies of the kept selection to host memory after the forward selection, and back before it is needed."""
-    system = case.systems[0]
-    if system.index_storage == "device" or system.recompute_selection not in KEEPS_INDICES:
-        return (), ()
-    kept = INT32_BYTES * sizes.queries * case.model.index_topk
-    work = Transfer(kind="copy", group="host", payload_bytes=kept)
-    store = Task(name="offload.store", term="offload", work=work, blocking=False)
-    load = Task(name="offload.load", term="offload", work=work, blocking=False)
-    return (store,), (load,)
-
-
-def output_block(case: Scenario, sizes: Sizes) -> Block:
-    """From latent space to the residual stream: the same for every system."""
-    model, fp8 = case.model, _fp8(case)
-    width, hidden = model.num_attention_heads / case.layout.tp * model.v_head_dim, model.hidden_size
+def output_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int) -> Block:
+    """From the core to the residual stream: the same for every system."""
+    tp, fp8 = case.layout.tp, _fp8(case)
     forward = (
-        _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8),
-        gemm("projection.output", "projections", sizes.tokens, width, hidden, fp8),
-        *scatter_tokens(case, sizes, "attention"),
+        *(projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection") for each in attention.after),
+        *scatter_tokens(sizes, case, hidden, "attention"),
         elementwise("attention.residual", 3 * sizes.queries * hidden),
     )
     backward = (
         elementwise("attention.residual_backward", 3 * sizes.queries * hidden),
-        *gather_tokens(case, sizes, "attention_backward"),
-        gemm("projection.output", "projections", sizes.tokens, width, hidden, fp8, backward=True),
-        _absorb("projection.v_absorb", case, sizes, model.v_head_dim, fp8, backward=True),
+        *gather_tokens(sizes, case, hidden, "attention_backward"),
+        *(
+            projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection", products=2)
+            for each in reversed(attention.after)
+        ),
     )
-    return Block(name="attention_output", forward=forward, recompute=forward, backward=backward)
+    return Block(name=f"{attention.kind}.output", forward=forward, recompute=forward, backward=backward)
 
 
 def _fp8(case: Scenario) -> float:
     return float(case.training.precision == "fp8")
 
 
-def _core(case: Scenario, sizes: Sizes, factor: Factor, with_loss: bool) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+def _offload(selector: Selector) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """Copies of the kept selection to host memory after the forward selection, and back before it is needed."""
+    system = selector.system
+    if system.index_storage == "device" or system.recompute_selection not in KEEPS_INDICES:
+        return (), ()
+    kept = INT32_BYTES * selector.rows.queries * selector.index.topk
+    work = Transfer(kind="copy", group="host", payload_bytes=kept)
+    store = Task(name="offload.store", term="offload", work=work, blocking=False)
+    load = Task(name="offload.load", term="offload", work=work, blocking=False)
+    return (store,), (load,)
+
+
+def _core(
+    case: Scenario, sizes: Sizes, attention: Attention, factor: Factor, with_loss: bool
+) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     """Reordering and attention of forward and recomputation, and all tasks of the core's backward."""
-    model = case.model
-    latent = model.kv_lora_rank + model.qk_rope_head_dim
-    forward, backward = sparse_attention(case, sizes, factor)
+    core = attention.core
+    pair = core_operations(case, sizes, core, factor)
     attend = (
-        *_reorder("cp.latent_reorder", case, sizes, latent, after=("cp.latent",)),
-        Task(
-            name="sparse_attention.forward", term="sparse_attention", work=forward, after=("cp.latent", "offload.load")
-        ),
+        *_reorder("cp.keys_reorder", case, sizes, core.gathered_width / core.ratio, after=("cp.keys",)),
+        Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward, after=("cp.keys", "offload.load")),
     )
     return attend, (
-        Task(name="sparse_attention.backward", term="sparse_attention", work=backward),
-        *_reorder("cp.latent_gradient_reorder", case, sizes, latent),
-        _scatter("cp.latent_gradient", case, sizes, latent),
-        *(_index_backward(case, sizes) if with_loss else ()),
+        Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
+        *_scatter("cp.keys_gradient", case, sizes, core.gathered_width / core.ratio),
+        *(_index_backward(case, sizes, attention) if with_loss else ()),
     )
 
 
 def _reorder(name: str, case: Scenario, sizes: Sizes, width: Number, after: tuple[str, ...] = ()) -> tuple[Task, ...]:
     """Puts a gathered sequence of ``width`` BF16 values a token from zigzag rank order into sequence order."""
-    values = 2 * sizes.held_keys * width
     zigzag = equals(case.layout.cp_order, "zigzag") * where(case.layout.cp > 1, 1.0, 0.0)
-    if not isinstance(zigzag, np.ndarray) and not zigzag:
+    if not width or (not isinstance(zigzag, np.ndarray) and not zigzag):
         return ()
-    work = Operation(family="elementwise", hbm_bytes=BF16_BYTES * values * zigzag, launches=zigzag)
+    moved = 2 * BF16_BYTES * sizes.held_tokens * width
+    work = Operation(family="elementwise", hbm_bytes=moved * zigzag, launches=zigzag)
     return (Task(name=name, term="other_compute", work=work, after=after),)
 
 
-def _absorb(name: str, case: Scenario, sizes: Sizes, width: Number, fp8: Number, backward: bool = False) -> Task:
-    """Per-head product between head space and latent space: n heads r width x 2 FLOP."""
-    model = case.model
-    heads = model.num_attention_heads / case.layout.tp
-    products = 2 if backward else 1
-    flops = products * 2 * sizes.tokens * heads * model.kv_lora_rank * width
-    moved = products * BF16_BYTES * sizes.tokens * heads * (model.kv_lora_rank + width)
-    return Task(
-        name=name,
-        term="projections",
-        work=Operation(family="gemm", flops=flops, hbm_bytes=moved, fp8=fp8, launches=products),
-    )
-
-
-def _index_projections(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
-    model, rows = case.model, sizes.queries
-    query = model.index_n_heads * model.index_head_dim
-    term = "index_projections"
+def _index_projections(sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
+    index, rows, term = attention.index, sizes.queries, "index_projections"
+    if index is None:
+        return ()
     return (
-        gemm("index.query", term, rows, model.q_lora_rank, query, 0.0),
-        gemm("index.key", term, rows, model.hidden_size, model.index_head_dim, 0.0),
-        gemm("index.weights", term, rows, model.hidden_size, model.index_n_heads, 0.0),
-        elementwise("index.norm_rope", 2 * rows * (query + model.index_head_dim), term, launches=3),
+        *(projection(each, term, rows, 1, 0.0, prefix="index") for each in index.projections),
+        elementwise("index.norm_rope", 2 * rows * (index.heads + 1) * index.head_dim, term, launches=3),
     )
 
 
-def _gathers(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
-    """All-gathers over context ranks; scoring needs the index keys, only attention needs the latents."""
-    latent, index = _gathered_bytes(case, sizes)
+def _gathers(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
+    """All-gathers over context ranks; scoring needs the index keys, only attention needs keys and values."""
+    keys, index = gathered_bytes(sizes, attention)
     term = "cp_communication_exposed"
     overlap = case.systems[0].cp_overlap == "behind_selection"
-    return (
-        Task(name="cp.index_keys", term=term, work=Transfer(kind="all_gather", group="cp", payload_bytes=index)),
-        Task(
-            name="cp.latent",
-            term=term,
-            work=Transfer(kind="all_gather", group="cp", payload_bytes=latent),
-            blocking=not overlap,
-        ),
-        *_reorder("cp.index_key_reorder", case, sizes, case.model.index_head_dim),
-    )
+    tasks: list[Task] = []
+    if attention.index is not None:
+        work = Transfer(kind="all_gather", group="cp", payload_bytes=index)
+        tasks.append(Task(name="cp.index_keys", term=term, work=work))
+    if attention.core.gathered_width:
+        work = Transfer(kind="all_gather", group="cp", payload_bytes=keys)
+        tasks.append(Task(name="cp.keys", term=term, work=work, blocking=not overlap))
+    if attention.index is not None:
+        width = attention.index.head_dim / attention.index.ratio
+        tasks += _reorder("cp.index_key_reorder", case, sizes, width)
+    return tuple(tasks)
 
 
-def _gathered_bytes(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
-    model, tokens = case.model, sizes.held_keys
-    latent = tokens * (model.kv_lora_rank + model.qk_rope_head_dim) * BF16_BYTES
-    return latent, tokens * index_key_bytes(model.index_head_dim, sizes.fp8_index)
+def gathered_bytes(sizes: Sizes, attention: Attention) -> tuple[Number, Number]:
+    """Bytes of keys and values, and of index keys, of the whole micro-batch on one rank."""
+    core, index = attention.core, attention.index
+    keys = sizes.held_tokens / core.ratio * core.gathered_width * BF16_BYTES
+    if index is None:
+        return keys, 0.0
+    return keys, sizes.held_tokens / index.ratio * index_key_bytes(index.head_dim, sizes.fp8_index)
 
 
-def gathered_bytes(case: Scenario, sizes: Sizes) -> Number:
-    """Bytes of latents and index keys of the whole sequence on one rank."""
-    latent, index = _gathered_bytes(case, sizes)
-    return latent + index
-
-
-def _index_backward(case: Scenario, sizes: Sizes) -> tuple[Task, ...]:
+def _index_backward(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
     """Through the kept scores to the index projections; their inputs are detached, so weight gradients only."""
-    model, rows = case.model, sizes.queries
-    query = model.index_n_heads * model.index_head_dim
+    index = attention.index
+    assert index is not None
+    width = index.head_dim / index.ratio
+    selector = Selector.of(case, index, sizes)
     return (
-        *index_backward_tasks(case, sizes),
-        *_reorder("cp.index_key_gradient_reorder", case, sizes, model.index_head_dim),
-        _scatter("cp.index_key_gradient", case, sizes, model.index_head_dim),
-        gemm("index.query.weight_gradient", "index_loss", rows, model.q_lora_rank, query, 0.0),
-        gemm("index.key.weight_gradient", "index_loss", rows, model.hidden_size, model.index_head_dim, 0.0),
-        gemm("index.weights.weight_gradient", "index_loss", rows, model.hidden_size, model.index_n_heads, 0.0),
+        *index_backward_tasks(selector),
+        *_scatter("cp.index_key_gradient", case, sizes, width),
+        *(projection(each, "index_loss", sizes.queries, 1, 0.0, prefix="index.gradient") for each in index.projections),
     )
 
 
-def _scatter(name: str, case: Scenario, sizes: Sizes, width: Number) -> Task:
-    """Reduce-scatter of a BF16 gradient of the gathered sequence, ``width`` values a token."""
-    payload = BF16_BYTES * sizes.held_keys * width
-    return Task(
-        name=name,
-        term="cp_communication_exposed",
-        work=Transfer(kind="reduce_scatter", group="cp", payload_bytes=payload),
+def _scatter(name: str, case: Scenario, sizes: Sizes, width: Number) -> tuple[Task, ...]:
+    """Zigzag order again, and reduce-scatter of a BF16 gradient of the gathered sequence."""
+    if not width:
+        return ()
+    payload = BF16_BYTES * sizes.held_tokens * width
+    work = Transfer(kind="reduce_scatter", group="cp", payload_bytes=payload)
+    return (
+        *_reorder(f"{name}_reorder", case, sizes, width),
+        Task(name=name, term="cp_communication_exposed", work=work),
     )

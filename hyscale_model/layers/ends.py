@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hyscale_model.layers.attention import gemm
+from hyscale_model.families.anatomy import Anatomy
+from hyscale_model.layers.common import gemm
 from hyscale_model.layers.operation import Block, Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
@@ -10,9 +11,9 @@ from hyscale_model.scenario.schema import Scenario
 TERM = "head_and_loss"
 
 
-def embedding_block(case: Scenario, sizes: Sizes) -> Block:
+def embedding_block(sizes: Sizes, anatomy: Anatomy) -> Block:
     """Look-up of n rows; its backward adds n rows to the FP32 gradient. Not recomputed."""
-    values = sizes.queries * case.model.hidden_size
+    values = sizes.queries * anatomy.hidden
     forward = Operation(family="elementwise", hbm_bytes=2 * BF16_BYTES * values)
     backward = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 2 * FP32_BYTES) * values)
     return Block(
@@ -23,22 +24,22 @@ def embedding_block(case: Scenario, sizes: Sizes) -> Block:
     )
 
 
-def head_block(case: Scenario, sizes: Sizes) -> Block:
+def head_block(case: Scenario, sizes: Sizes, anatomy: Anatomy) -> Block:
     """Output head 2 n h V FLOP and cross-entropy over n V FP32 logits; backward twice the product. Not recomputed."""
-    model, tokens = case.model, sizes.tokens
-    vocabulary = model.vocab_size / case.layout.tp
+    tokens, hidden = sizes.tokens, anatomy.hidden
+    vocabulary = anatomy.vocabulary / case.layout.tp
     logits = tokens * vocabulary
     loss = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 3 * FP32_BYTES) * logits, launches=4)
     gradient = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 2 * FP32_BYTES) * logits, launches=2)
     return Block(
         name="head",
         forward=(
-            gemm("head.product", TERM, tokens, model.hidden_size, vocabulary, 0.0),
+            gemm("head.product", TERM, tokens, hidden, vocabulary, 0.0),
             Task(name="head.cross_entropy", term=TERM, work=loss),
         ),
         recompute=(),
         backward=(
             Task(name="head.cross_entropy_gradient", term=TERM, work=gradient),
-            gemm("head.product", TERM, tokens, model.hidden_size, vocabulary, 0.0, backward=True),
+            gemm("head.product", TERM, tokens, hidden, vocabulary, 0.0, backward=True),
         ),
     )

@@ -9,83 +9,81 @@ Floors per rank with n tokens, hidden h, intermediate i, t experts a token:
 from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, where
-from hyscale_model.layers.attention import elementwise, gemm
+from hyscale_model.families.anatomy import FeedForward
+from hyscale_model.layers.common import elementwise, gemm
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
 
-def dense_block(case: Scenario, sizes: Sizes) -> Block:
-    """A dense SwiGLU feed-forward."""
-    forward, backward = (_dense(case, sizes, back) for back in (False, True))
-    return Block(name="dense_ffn", forward=forward, recompute=forward, backward=backward)
+def feed_forward_block(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int) -> Block:
+    """Dense, or router, dispatch, routed experts, combine, shared experts."""
+    build = _dense if ffn.kind == "dense_ffn" else _moe
+    forward, backward = (build(case, sizes, ffn, hidden, back) for back in (False, True))
+    return Block(name=ffn.kind, forward=forward, recompute=forward, backward=backward)
 
 
-def _dense(case: Scenario, sizes: Sizes, backward: bool) -> tuple[Task, ...]:
-    model, fp8 = case.model, float(case.training.precision == "fp8")
-    width = model.intermediate_size / case.layout.tp
-    passes = 2 if backward else 1
-    tasks = (
-        elementwise("ffn.norm", (2 + backward) * sizes.queries * model.hidden_size),
-        *gather_tokens(case, sizes, "ffn"),
-        gemm("ffn.up_gate", "dense_ffn", sizes.tokens, model.hidden_size, 2 * width, fp8, backward),
-        elementwise("ffn.swiglu", passes * 3 * sizes.tokens * width),
-        gemm("ffn.down", "dense_ffn", sizes.tokens, width, model.hidden_size, fp8, backward),
-        *scatter_tokens(case, sizes, "ffn"),
-        elementwise("ffn.residual", 3 * sizes.queries * model.hidden_size),
+def _dense(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: bool) -> tuple[Task, ...]:
+    return (
+        elementwise("ffn.norm", (2 + backward) * sizes.queries * hidden),
+        *gather_tokens(sizes, case, hidden, "ffn"),
+        *_two_products(
+            "ffn", "dense_ffn", case, sizes, ffn.matrices, ffn.intermediate / case.layout.tp, hidden, backward
+        ),
+        *scatter_tokens(sizes, case, hidden, "ffn"),
+        elementwise("ffn.residual", 3 * sizes.queries * hidden),
     )
-    return tasks
 
 
-def moe_block(case: Scenario, sizes: Sizes) -> Block:
-    """Router, dispatch, routed experts, combine, shared experts."""
-    forward, backward = (_moe(case, sizes, back) for back in (False, True))
-    return Block(name="moe", forward=forward, recompute=forward, backward=backward)
-
-
-def _moe(case: Scenario, sizes: Sizes, backward: bool) -> tuple[Task, ...]:
-    model, layout = case.model, case.layout
+def _two_products(
+    name: str, term: str, case: Scenario, sizes: Sizes, matrices: int, width: Number, hidden: int, backward: bool
+) -> tuple[Task, ...]:
+    """Up (and gate), activation, down, of every token on one tensor rank."""
     fp8 = float(case.training.precision == "fp8")
-    rows, hidden = sizes.queries, model.hidden_size
     passes = 2 if backward else 1
-    copies = rows * model.num_experts_per_tok
-    width = model.moe_intermediate_size / layout.etp
-    shared_width = model.n_shared_experts * model.moe_intermediate_size / layout.tp
+    up = matrices - 1
+    return (
+        gemm(f"{name}.up", term, sizes.tokens, hidden, up * width, fp8, backward),
+        elementwise(f"{name}.activation", passes * (up + 1) * sizes.tokens * width, term),
+        gemm(f"{name}.down", term, sizes.tokens, width, hidden, fp8, backward),
+    )
+
+
+def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: bool) -> tuple[Task, ...]:
+    layout, rows = case.layout, sizes.queries
+    copies = rows * ffn.chosen
     tasks = [
         elementwise("moe.norm", (2 + backward) * rows * hidden),
-        gemm("moe.router", "moe", rows, hidden, model.n_routed_experts, 0.0, backward),
+        gemm("moe.router", "moe", rows, hidden, ffn.experts, 0.0, backward),
         elementwise("moe.permute", 2 * copies * hidden, "moe", launches=3),
-        _exchange("moe.dispatch", case, sizes),
-        *_expert_tensor("moe.gather", "all_gather", case, copies),
+        _exchange("moe.dispatch", case, sizes, ffn, hidden),
+        *_expert_tensor("moe.gather", "all_gather", case, copies, hidden),
         elementwise("moe.sort", 2 * copies * layout.etp * hidden, "moe", launches=2),
-        *_experts(case, copies * layout.etp, width, fp8, passes),
+        *_experts(case, ffn, copies * layout.etp, hidden, 2 if backward else 1),
         elementwise("moe.unsort", 2 * copies * layout.etp * hidden, "moe", launches=2),
-        *_expert_tensor("moe.scatter", "reduce_scatter", case, copies),
-        _exchange("moe.combine", case, sizes),
+        *_expert_tensor("moe.scatter", "reduce_scatter", case, copies, hidden),
+        _exchange("moe.combine", case, sizes, ffn, hidden),
         elementwise("moe.unpermute", 2 * copies * hidden, "moe", launches=2),
     ]
-    if model.n_shared_experts:
+    if ffn.shared_intermediate:
+        width = ffn.shared_intermediate / layout.tp
         tasks += [
-            *gather_tokens(case, sizes, "shared"),
-            gemm("moe.shared_up_gate", "moe", sizes.tokens, hidden, 2 * shared_width, fp8, backward),
-            elementwise("moe.shared_swiglu", passes * 3 * sizes.tokens * shared_width, "moe"),
-            gemm("moe.shared_down", "moe", sizes.tokens, shared_width, hidden, fp8, backward),
-            *scatter_tokens(case, sizes, "shared"),
+            *gather_tokens(sizes, case, hidden, "shared"),
+            *_two_products("moe.shared", "moe", case, sizes, ffn.matrices, width, hidden, backward),
+            *scatter_tokens(sizes, case, hidden, "shared"),
         ]
     tasks.append(elementwise("moe.residual", 3 * rows * hidden))
     return tuple(tasks)
 
 
-def _experts(case: Scenario, copies: Number, width: Number, fp8: Number, passes: int) -> tuple[Task, ...]:
+def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, passes: int) -> tuple[Task, ...]:
     """Grouped products of the mean rank, and the wait for the busiest one."""
-    model, layout = case.model, case.layout
-    hidden = model.hidden_size
-    local = model.n_routed_experts / layout.ep
-    flops = passes * 3 * 2 * copies * hidden * width
-    weights = local * 3 * hidden * width
-    values = copies * (2 * hidden + 3 * width)
-    activation = passes * BF16_BYTES * 3 * copies * width
+    layout, fp8 = case.layout, float(case.training.precision == "fp8")
+    width = ffn.intermediate / layout.etp
+    flops = passes * ffn.matrices * 2 * copies * hidden * width
+    weights = ffn.experts / layout.ep * ffn.matrices * hidden * width
+    values = copies * (2 * hidden + ffn.matrices * width)
     experts = Operation(
         family="grouped_gemm",
         flops=flops,
@@ -93,37 +91,38 @@ def _experts(case: Scenario, copies: Number, width: Number, fp8: Number, passes:
         fp8=fp8,
         launches=2 * passes,
     )
+    activation = passes * BF16_BYTES * ffn.matrices * copies * width
     excess = case.training.moe_imbalance - 1
     waits = Operation(family="grouped_gemm", flops=flops * excess, fp8=fp8, launches=0)
     return (
         Task(name="moe.experts", term="moe", work=experts),
-        Task(name="moe.swiglu", term="moe", work=Operation(family="elementwise", hbm_bytes=activation)),
+        Task(name="moe.activation", term="moe", work=Operation(family="elementwise", hbm_bytes=activation)),
         Task(name="moe.wait", term="waiting", work=waits),
     )
 
 
-def _exchange(name: str, case: Scenario, sizes: Sizes) -> Task:
+def _exchange(name: str, case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int) -> Task:
     """All-to-all of token copies, as long as at the busiest rank.
 
     Plain all-to-all sends a token once to each of its experts. DeepEP sends it once to each node that holds one,
     or, inside a single node, once to each such rank.
     """
-    layout, experts = case.layout, case.model.num_experts_per_tok
+    layout, experts = case.layout, ffn.chosen
     nodes = layout.ep * layout.etp / case.cluster.gpus_per_node
     holders = where(nodes > 1, nodes, layout.ep)
     copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(holders, experts), experts)
     sent = sizes.queries * copies
-    payload = case.training.moe_imbalance * sent * case.model.hidden_size * BF16_BYTES
+    payload = case.training.moe_imbalance * sent * hidden * BF16_BYTES
     work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
     return Task(name=name, term="ep_communication_exposed", work=work)
 
 
-def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number) -> tuple[Task, ...]:
+def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number, hidden: int) -> tuple[Task, ...]:
     """Tokens of all expert-tensor ranks come together before the experts and part after; nothing at etp = 1."""
     etp = case.layout.etp
     if isinstance(etp, int) and etp == 1:
         return ()
-    payload = BF16_BYTES * copies * etp * case.model.hidden_size
+    payload = BF16_BYTES * copies * etp * hidden
     work = Transfer(kind=kind, group="etp", payload_bytes=payload)
     return (Task(name=name, term="ep_communication_exposed", work=work),)
 

@@ -6,46 +6,88 @@ from functools import lru_cache
 
 import numpy as np
 
+from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.layers.attention import core_block, input_block, output_block
 from hyscale_model.layers.ends import embedding_block, head_block
-from hyscale_model.layers.feed_forward import dense_block, moe_block
+from hyscale_model.layers.feed_forward import feed_forward_block
+from hyscale_model.layers.hyper import hyper_block
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 
-BLOCKS = ("attention_input", "attention_core", "attention_output", "dense_ffn", "moe", "embedding", "head")
+
+@lru_cache(maxsize=256)
+def block_names(body: Anatomy) -> tuple[str, ...]:
+    """Blocks of a model: three for each kind of attention, one for each feed-forward, the ends."""
+    names = [f"{attention.kind}.{part}" for attention in body.attentions for part in ("input", "core", "output")]
+    names += [ffn.kind for ffn in body.feed_forwards]
+    return (*names, *(["hyper"] if body.streams > 1 else []), "embedding", "head")
 
 
 def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tuple[Block, ...]:
-    """One block of each kind, in the order of ``BLOCKS``; what systems have in common comes from ``memo``."""
-    return (
-        memo.part("attention input", case, (), lambda: input_block(case, sizes)),
-        core_block(case, sizes, factor, memo),
-        memo.part("attention output", case, (), lambda: output_block(case, sizes)),
-        memo.part("dense", case, (), lambda: dense_block(case, sizes)),
-        memo.part("moe", case, ("dispatcher",), lambda: moe_block(case, sizes)),
-        memo.part("embedding", case, (), lambda: embedding_block(case, sizes)),
-        memo.part("head", case, (), lambda: head_block(case, sizes)),
-    )
+    """The blocks in the order of ``block_names``; what systems have in common comes from ``memo``."""
+    body = anatomy(case.model)
+    hidden = body.hidden
+    blocks: list[Block] = []
+    for attention in body.attentions:
+        name = attention.kind
+        blocks += [
+            memo.part(f"{name}.input", case, (), lambda a=attention: input_block(case, sizes, a, hidden)),  # type: ignore[misc]
+            core_block(case, sizes, attention, factor, memo),
+            memo.part(f"{name}.output", case, (), lambda a=attention: output_block(case, sizes, a, hidden)),  # type: ignore[misc]
+        ]
+    for ffn in body.feed_forwards:
+        blocks.append(
+            memo.part(ffn.kind, case, ("dispatcher",), lambda f=ffn: feed_forward_block(case, sizes, f, hidden))  # type: ignore[misc]
+        )
+    if body.streams > 1:
+        blocks.append(memo.part("hyper", case, (), lambda: hyper_block(sizes, body)))
+    blocks += [
+        memo.part("embedding", case, (), lambda: embedding_block(sizes, body)),
+        memo.part("head", case, (), lambda: head_block(case, sizes, body)),
+    ]
+    return tuple(blocks)
 
 
 @lru_cache(maxsize=1024)
-def block_counts(layers: int, dense_layers: int, stage_layers: tuple[int, ...]) -> np.ndarray:
-    """Blocks of each virtual stage, shape (stages, len(BLOCKS)).
+def block_counts(body: Anatomy, stage_layers: tuple[int, ...]) -> np.ndarray:
+    """Blocks of each virtual stage, shape (stages, len(block_names)).
 
     Args:
-        layers: layers of the model; ``stage_layers`` sums to it.
-        dense_layers: how many of them, the first ones, have a dense feed-forward.
-        stage_layers: layers of each virtual stage in pipeline order.
+        body: the model.
+        stage_layers: layers of each virtual stage in pipeline order; sums to the layers of the model.
     """
+    names = block_names(body)
+    of_layer = np.zeros((len(body.layers), len(names)))
+    for row, (attention, ffn) in enumerate(body.layers):
+        for name in (*(f"{attention}.{part}" for part in ("input", "core", "output")), ffn):
+            of_layer[row, names.index(name)] = 1
+    if body.streams > 1:
+        of_layer[:, names.index("hyper")] = 1
     ends = np.cumsum(stage_layers)
-    dense = np.diff(np.minimum(ends, dense_layers), prepend=0)
-    counts = np.zeros((len(stage_layers), len(BLOCKS)))
-    counts[:, : BLOCKS.index("dense_ffn")] = np.array(stage_layers)[:, None]
-    counts[:, BLOCKS.index("dense_ffn")] = dense
-    counts[:, BLOCKS.index("moe")] = stage_layers - dense
-    counts[0, BLOCKS.index("embedding")] = 1
-    counts[-1, BLOCKS.index("head")] = 1
+    counts = np.stack(
+        [of_layer[end - layers : end].sum(axis=0) for end, layers in zip(ends, stage_layers, strict=True)]
+    )
+    counts[0, names.index("embedding")] = 1
+    counts[-1, names.index("head")] = 1
     counts.flags.writeable = False
+    return counts
+
+
+def scope_counts(body: Anatomy, scope: LayerScope) -> np.ndarray:
+    """One layer of a kind as a stage of its own, shape (1, len(block_names)): the parts that are included.
+
+    Communication is part of the blocks; leaving it out is the step's affair.
+    """
+    names = block_names(body)
+    included: list[str] = []
+    if "attention" in scope.include:
+        included += [f"{scope.layer}.{part}" for part in ("input", "core", "output")]
+    if "hyper_connections" in scope.include and body.streams > 1:
+        included.append("hyper")
+    if "ffn" in scope.include:
+        included += {ffn for attention, ffn in body.layers if attention == scope.layer}
+    counts = np.zeros((1, len(names)))
+    counts[0, [names.index(name) for name in included]] = 1
     return counts

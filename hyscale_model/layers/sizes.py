@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hyscale_model.arrays import Number, equals, minimum, where
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.arrays import Number, equals, maximum, minimum, where
+from hyscale_model.families.anatomy import Core, Index
+from hyscale_model.scenario.schema import DocumentLengths, Scenario
 
 BF16_BYTES = 2
 FP32_BYTES = 4
@@ -22,11 +23,8 @@ class Sizes:
         world: GPUs; dp: data-parallel ranks; micro_batches: per step and data-parallel rank.
         tokens: tokens of one micro-batch on one context rank (shared by its tensor ranks).
         queries: tokens of one micro-batch on one GPU; rows of the selection.
-        keys: keys of a sequence; ``held_keys``: of all sequences of a micro-batch, which a rank gathers.
-        visible: mean keys a query can see, causally.
-        scored: mean keys scored per query (``visible``, or all with ``causal_skip`` off).
-        slowest_over_mean: scored keys of the busiest context rank over the mean.
-        selected: mean keys attended per query.
+        held_tokens: tokens of all sequences of a micro-batch, over all context ranks.
+        documents: (length, share of the tokens) of the documents that sequences consist of.
         fp8_index: 1 where the indexer scores in FP8.
     """
 
@@ -35,51 +33,111 @@ class Sizes:
     micro_batches: Number
     tokens: Number
     queries: Number
-    keys: Number
-    held_keys: Number
-    visible: Number
-    scored: Number
-    slowest_over_mean: Number
-    selected: Number
+    held_tokens: Number
+    documents: tuple[tuple[Number, float], ...]
     fp8_index: Number
 
     @classmethod
     def of(cls, case: Scenario) -> Sizes:
         """Derive the sizes of a scenario whose system overrides are applied (one system)."""
-        layout, work, cluster, model = case.layout, case.workload, case.cluster, case.model
-        system = case.systems[0]
+        layout, work, cluster = case.layout, case.workload, case.cluster
         world = cluster.nodes * cluster.gpus_per_node
         dp = world // (layout.tp * layout.pp * layout.cp)
         tokens = work.micro_batch_size * work.sequence_length / layout.cp
-        keys = work.sequence_length
-        visible = (keys + 1) / 2
-        scored = where(system.causal_skip, visible, keys)
-        # In contiguous order, or when the indexer sees the order undone, the last rank's queries see
-        # keys - half a chunk on average; zigzag pairs an early with a late chunk.
-        balanced = equals(layout.cp_order, "zigzag") * where(layout.index_balance, 1.0, 0.0)
-        last = (keys * (1 - 0.5 / layout.cp)) / visible
-        slowest = where(system.causal_skip, balanced + (1 - balanced) * last, 1.0)
-        selected = mean_selected(keys, model.index_topk)
         return cls(
             world=world,
             dp=dp,
             micro_batches=work.global_batch_size // (dp * work.micro_batch_size),
             tokens=tokens,
             queries=tokens / layout.tp,
-            keys=keys,
-            held_keys=work.micro_batch_size * keys,
-            visible=visible,
-            scored=scored,
-            slowest_over_mean=slowest,
-            selected=selected,
+            held_tokens=work.micro_batch_size * work.sequence_length,
+            documents=documents(case),
             fp8_index=equals(case.training.index_precision, "fp8"),
         )
 
+    def longest(self) -> Number:
+        """Length of the longest document."""
+        return maximum(*(length for length, _ in self.documents))
 
-def mean_selected(keys: Number, topk: Number) -> Number:
-    """Mean of min(position, k) over positions 1..keys: k - k (k - 1) / (2 keys) for keys > k."""
-    bounded = minimum(topk, keys)
-    return bounded - bounded * (bounded - 1) / (2 * keys)
+    def visible(self, ratio: int) -> Number:
+        """Mean entries of ``ratio`` tokens that are complete and not later than a query."""
+        return sum(share * mean_visible(length, ratio) for length, share in self.documents)
+
+    def selected(self, bound: Number, ratio: int) -> Number:
+        """Mean of min(bound, visible entries)."""
+        return sum(share * mean_selected(length / ratio, bound) for length, share in self.documents)
+
+
+def documents(case: Scenario) -> tuple[tuple[Number, float], ...]:
+    """(length, share of the tokens) of the documents packed into a sequence; one document if they are not packed."""
+    given = case.workload.document_lengths
+    if isinstance(given, DocumentLengths):
+        tokens = [length * weight for length, weight in zip(given.lengths, given.weights, strict=True)]
+        shares = [each / sum(tokens) for each in tokens]
+        return tuple(zip(given.lengths, shares, strict=True))
+    return ((case.workload.sequence_length if isinstance(given, str) else given, 1.0),)
+
+
+def mean_visible(length: Number, ratio: int) -> Number:
+    """Mean over positions 1..length of the complete entries of ``ratio`` tokens: (K - 1) / 2 + 1 / ratio, K entries."""
+    return (length / ratio - 1) / 2 + 1 / ratio
+
+
+def mean_selected(keys: Number, bound: Number) -> Number:
+    """Mean of min(position, bound) over positions 1..keys: b - b (b - 1) / (2 keys) with b = min(bound, keys)."""
+    kept = minimum(bound, keys)
+    return kept - kept * (kept - 1) / (2 * keys)
+
+
+def mean_attended(sizes: Sizes, core: Core) -> Number:
+    """Mean keys a query attends to; 0 for a linear recurrence."""
+    if core.form == "linear":
+        return 0.0
+    entries = sizes.visible(core.ratio) if core.form == "dense" else 0.0
+    if core.topk:
+        entries = sizes.selected(core.topk, core.ratio)
+    return entries * core.entry_tokens + (sizes.selected(core.window, 1) if core.window else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSizes:
+    """What an indexer scores and selects on one rank; every field broadcasts over points and draws.
+
+    Attributes:
+        queries: rows; ``held_keys``: keys of a micro-batch that a rank gathers.
+        keys: width of a row: keys of the longest document.
+        visible: mean keys a query can see; ``scored``: those it scores (all with ``causal_skip`` off).
+        slowest_over_mean: scored keys of the busiest context rank over the mean.
+        selected: mean keys selected.
+    """
+
+    queries: Number
+    held_keys: Number
+    keys: Number
+    visible: Number
+    scored: Number
+    slowest_over_mean: Number
+    selected: Number
+
+    @classmethod
+    def of(cls, case: Scenario, sizes: Sizes, index: Index) -> IndexSizes:
+        """Sizes of one indexer in a scenario."""
+        layout, skip = case.layout, case.systems[0].causal_skip
+        keys = sizes.longest() / index.ratio
+        visible = sizes.visible(index.ratio)
+        # In contiguous order, or when the indexer sees the order undone, the last rank's queries see
+        # keys - half a chunk on average; zigzag pairs an early with a late chunk.
+        balanced = equals(layout.cp_order, "zigzag") * where(layout.index_balance, 1.0, 0.0)
+        last = (keys * (1 - 0.5 / layout.cp)) / visible
+        return cls(
+            queries=sizes.queries,
+            held_keys=sizes.held_tokens / index.ratio,
+            keys=keys,
+            visible=visible,
+            scored=where(skip, visible, keys),
+            slowest_over_mean=where(skip, balanced + (1 - balanced) * last, 1.0),
+            selected=sizes.selected(index.topk, index.ratio),
+        )
 
 
 def index_key_bytes(head_dim: Number, fp8: Number) -> Number:

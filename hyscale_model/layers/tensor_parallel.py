@@ -8,14 +8,14 @@ from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 
-def gather_tokens(case: Scenario, sizes: Sizes, block: str) -> tuple[Task, ...]:
+def gather_tokens(sizes: Sizes, case: Scenario, hidden: int, block: str) -> tuple[Task, ...]:
     """All-gather of a block's input tokens (sequence parallelism)."""
-    return exchange(f"tp.gather.{block}", "all_gather", case, BF16_BYTES * sizes.tokens * case.model.hidden_size)
+    return exchange(f"tp.gather.{block}", "all_gather", case, BF16_BYTES * sizes.tokens * hidden)
 
 
-def scatter_tokens(case: Scenario, sizes: Sizes, block: str) -> tuple[Task, ...]:
+def scatter_tokens(sizes: Sizes, case: Scenario, hidden: int, block: str) -> tuple[Task, ...]:
     """Reduce-scatter of a block's output tokens (sequence parallelism)."""
-    return exchange(f"tp.scatter.{block}", "reduce_scatter", case, BF16_BYTES * sizes.tokens * case.model.hidden_size)
+    return exchange(f"tp.scatter.{block}", "reduce_scatter", case, BF16_BYTES * sizes.tokens * hidden)
 
 
 def exchange(name: str, kind: TransferKind, case: Scenario, payload: Number) -> tuple[Task, ...]:

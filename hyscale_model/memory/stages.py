@@ -1,8 +1,7 @@
 """Memory of each pipeline stage: what is always there, and what comes on top at each moment of a step.
 
-Moments: forward pass at the selection, at the experts, at the output head; backward pass of a layer at the
-selection (recomputed), at the attention core and at the experts; the optimizer step. The peak is the largest
-sum over moments and stages.
+Moments: forward and backward pass of each kind of attention layer at its selection and at its core, of the experts,
+the output head, the optimizer step. The peak is the largest sum over moments and stages.
 """
 
 from __future__ import annotations
@@ -13,37 +12,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyscale_model.arrays import Number, equals
-from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.families import Anatomy, anatomy
+from hyscale_model.families.anatomy import Attention
+from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.selection import KEEPS_INDICES
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
-from hyscale_model.memory.layer import LayerBytes, layer_bytes
+from hyscale_model.memory.layer import AttentionBytes, attention_bytes, feed_forward_bytes, kept_bytes, logits_bytes
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.scenario.schema import Scenario
 from hyscale_model.step.optimizer import ADAM_STATES, block_parameters, optimizer_shards
 from hyscale_model.step.pipeline import Structure
 
-MOMENTS = (
-    "forward, selection",
-    "forward, experts",
-    "forward, output head",
-    "backward, selection",
-    "backward, attention",
-    "backward, experts",
-    "optimizer step",
-)
 KINDS = tuple(MEMORY_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Memory of every stage at every moment of ``MOMENTS``.
+    """Memory of every stage at every moment.
 
     Attributes:
+        moments: names of the moments.
         totals: bytes, shape (stages, moments, points, draws).
         always: bytes by kind that are there all the time, broadcastable to (stages, points, draws).
         at: bytes by (moment, kind) that come on top, likewise.
     """
 
+    moments: tuple[str, ...]
     totals: np.ndarray
     always: dict[str, Number]
     at: dict[tuple[str, str], Number]
@@ -55,11 +49,11 @@ class StageMemory:
 
     def nominal_kinds(self) -> np.ndarray:
         """Bytes by kind at the nominal point, shape (stages, moments, kinds); they sum to ``totals`` there."""
-        kinds = np.zeros((self.totals.shape[0], len(MOMENTS), len(KINDS)))
+        kinds = np.zeros((self.totals.shape[0], len(self.moments), len(KINDS)))
         for kind, value in self.always.items():
             kinds[:, :, KINDS.index(kind)] = _nominal(value)[:, None]
         for (moment, kind), value in self.at.items():
-            kinds[:, MOMENTS.index(moment), KINDS.index(kind)] = _nominal(value)
+            kinds[:, self.moments.index(moment), KINDS.index(kind)] = _nominal(value)
         return kinds
 
 
@@ -69,14 +63,13 @@ class Stages:
 
     Attributes:
         held: parameters on the GPU, (replicated over context ranks, experts).
-        layers_in_flight: layers x micro-batches whose activations are held at the peak.
-        moe: whether the rank has expert layers; ``last``: whether it has the output head.
+        runs: blocks by name.
+        in_flight: micro-batches whose activations are held at the peak, in units of all the rank's layers.
     """
 
     held: tuple[np.ndarray, np.ndarray]
-    layers_in_flight: np.ndarray
-    moe: np.ndarray
-    last: np.ndarray
+    runs: dict[str, np.ndarray]
+    in_flight: np.ndarray
 
 
 def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
@@ -89,23 +82,22 @@ def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
 
 def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, int]) -> Stages:
     """Collect what ranks hold over the structures of a batch of ``shape`` (points, draws)."""
-    pp = int(case.layout.pp)
-    counts = np.empty((pp, len(BLOCKS), shape[0] * shape[1]))
-    layers = np.empty((pp, counts.shape[-1]))
+    pp, names = pipeline[0].pp, block_names(anatomy(case.model))
+    counts = np.empty((pp, len(names), shape[0] * shape[1]))
+    flying = np.empty((pp, counts.shape[-1]))
     for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
-        flying = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
-        layers[:, group.columns] = (group.rank_counts[:, BLOCKS.index("attention_core")] * flying)[:, None]
-    by_point = counts.reshape(pp, len(BLOCKS), *shape)
-    held = [
-        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(BLOCKS), *shape)))
+        held = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
+        flying[:, group.columns] = np.array(held)[:, None]
+    by_point = counts.reshape(pp, len(names), *shape)
+    held_parameters = [
+        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(names), *shape)))
         for part in block_parameters(case)
     ]
     return Stages(
-        held=(held[0], held[1]),
-        layers_in_flight=layers.reshape(pp, *shape),
-        moe=by_point[:, BLOCKS.index("moe")] > 0,
-        last=by_point[:, BLOCKS.index("head")] > 0,
+        held=(held_parameters[0], held_parameters[1]),
+        runs={name: by_point[:, row] for row, name in enumerate(names)},
+        in_flight=flying.reshape(pp, *shape),
     )
 
 
@@ -122,7 +114,7 @@ def stage_memory(
         framework: bytes outside the allocator.
         allocator: bytes reserved per byte of activations in use.
     """
-    ranks = stages.moe.shape[0]
+    ranks = stages.in_flight.shape[0]
     shared, experts = stages.held
     shards = optimizer_shards(case, sizes)
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
@@ -132,12 +124,13 @@ def stage_memory(
         "optimizer": FP32_BYTES * ADAM_STATES * (shared / shards[0] + experts / shards[1]),
         "framework": framework,
     }
-    at = _moments(case, layer_bytes(case, sizes), stages, allocator)
+    at = _Moments(case, sizes, stages, allocator).at
+    moments = (*dict.fromkeys(moment for moment, _ in at), "optimizer step")
     fixed = sum(always.values())
-    totals = np.empty((ranks, len(MOMENTS), *shape))
-    for index, moment in enumerate(MOMENTS):
+    totals = np.empty((ranks, len(moments), *shape))
+    for index, moment in enumerate(moments):
         totals[:, index] = sum((value for (when, _), value in at.items() if when == moment), start=fixed)
-    return StageMemory(totals, always, at)
+    return StageMemory(moments, totals, always, at)
 
 
 def _nominal(value: Number) -> np.ndarray:
@@ -147,45 +140,100 @@ def _nominal(value: Number) -> np.ndarray:
     return column
 
 
-def _moments(case: Scenario, of: LayerBytes, stages: Stages, allocator: Number) -> dict[tuple[str, str], Number]:
-    """Bytes by (moment, kind) beside what is always there."""
-    full = case.training.recompute == "full"
-    policy = case.systems[0].recompute_selection
-    layers = stages.layers_in_flight
-    activations = layers * (of.kept if full else of.kept + of.attention + stages.moe * of.experts)
-    if not full or policy == "skip":
-        activations = activations + layers * of.loss
-    keeps = (policy in KEEPS_INDICES or not full) and case.systems[0].index_storage == "device"
-    indices = allocator * (layers * of.indices if keeps else of.indices)
-    # Kept score tables fill the memory between passes; otherwise there is one table, while a layer selects.
-    keeps_tables = full and policy == "keep_scores"
-    kept_tables: Number = layers * of.kept_table if keeps_tables else 0.0
-    table = kept_tables if keeps_tables else of.table
-    at: dict[tuple[str, str], Number] = {}
-    for moment in MOMENTS[:-1]:
-        at[moment, "activations"] = allocator * activations
-        at[moment, "selection_indices"] = indices
-        at[moment, "score_table"] = kept_tables
-    block = allocator * (activations + of.attention)
-    gathered = of.gathered if full else layers * of.gathered
-    for phase in ("forward", "backward"):
-        selection = f"{phase}, selection"
-        if phase == "forward" or (full and policy in ("rerun", "keep_indices")):
-            at[selection, "score_table"] = table
-            at[selection, "candidates"] = of.candidates
-            at[selection, "activations"] = block + of.topk_outputs
-        else:
-            at[selection, "activations"] = block
-        at[selection, "gathered_kv"] = gathered
-    # Without recomputation every layer in flight keeps what it gathered.
-    for moment in ("forward, experts", "forward, output head"):
-        at[moment, "gathered_kv"] = 0.0 if full else gathered
-    at["forward, experts", "expert_buffers"] = allocator * stages.moe * of.experts
-    at["forward, output head", "logits"] = stages.last * of.logits
-    # In the backward pass of a layer both its blocks' activations are there, and gradients of what is gathered.
-    at["backward, experts", "expert_buffers"] = 2 * allocator * stages.moe * of.experts
-    at["backward, experts", "activations"] = block
-    at["backward, experts", "gathered_kv"] = gathered
-    at["backward, attention", "activations"] = allocator * (activations + 2 * of.attention)
-    at["backward, attention", "gathered_kv"] = gathered + of.gradients
-    return at
+class _Moments:
+    """Bytes by (moment, kind) beside what is always there, in ``at``."""
+
+    def __init__(self, case: Scenario, sizes: Sizes, stages: Stages, allocator: Number) -> None:
+        self.case, self.stages, self.allocator = case, stages, allocator
+        self.full = case.training.recompute == "full"
+        self.policy = case.systems[0].recompute_selection
+        self.at: dict[tuple[str, str], Number] = {}
+        body = anatomy(case.model)
+        kinds: dict[str, AttentionBytes] = {
+            each.kind: attention_bytes(case, sizes, each, body.hidden) for each in body.attentions
+        }
+        ffns: dict[str, Number] = {
+            each.kind: feed_forward_bytes(case, sizes, each, body.hidden) for each in body.feed_forwards
+        }
+        self._stored(body, kinds, ffns, kept_bytes(sizes, body))
+        label = len(body.attentions) > 1
+        for attention in body.attentions:
+            self._attention(attention, kinds[attention.kind], f" ({attention.kind})" if label else "")
+        self._experts(body, kinds, ffns)
+        self._moment("forward, output head", gathered=self._gathered(None))
+        self.at["forward, output head", "logits"] = (stages.runs["head"] > 0) * logits_bytes(case, sizes, body)
+
+    def _stored(self, body: Anatomy, kinds: dict[str, AttentionBytes], ffns: dict[str, Number], kept: Number) -> None:
+        """What is held of every layer in flight: activations, indices, score tables, gathered keys."""
+        runs, flying = self.stages.runs, self.stages.in_flight
+        keeps = (self.policy in KEEPS_INDICES or not self.full) and self.case.systems[0].index_storage == "device"
+        self.activations: Number = 0.0
+        self.indices: Number = 0.0
+        self.tables: Number = 0.0
+        self.all_gathered: Number = 0.0
+        for attention in body.attentions:
+            layers, of = flying * runs[f"{attention.kind}.core"], kinds[attention.kind]
+            stored = kept if self.full else kept + of.activations
+            if not self.full or self.policy == "skip":
+                stored = stored + of.loss
+            self.activations = self.activations + layers * stored
+            self.indices = self.indices + (layers * of.indices if keeps else (layers > 0) * of.indices)
+            if self.full and self.policy == "keep_scores":
+                self.tables = self.tables + layers * of.kept_table
+            self.all_gathered = self.all_gathered + layers * of.gathered
+        if not self.full:
+            for ffn in body.feed_forwards:
+                self.activations = self.activations + flying * runs[ffn.kind] * ffns[ffn.kind]
+        self.reserved = self.allocator * self.activations
+        self.reserved_indices = self.allocator * self.indices
+
+    def _gathered(self, own: Number | None) -> Number:
+        """Gathered keys: of all layers in flight without recomputation, of the layer at work with it."""
+        if not self.full:
+            return self.all_gathered
+        return 0.0 if own is None else own
+
+    def _moment(self, name: str, more: Number = 0.0, gathered: Number = 0.0) -> None:
+        self.at[name, "activations"] = self.reserved + self.allocator * more
+        self.at[name, "selection_indices"] = self.reserved_indices
+        self.at[name, "score_table"] = self.tables
+        self.at[name, "gathered_kv"] = gathered
+
+    def _attention(self, attention: Attention, of: AttentionBytes, label: str) -> None:
+        here = self.stages.runs[f"{attention.kind}.core"] > 0
+        own = self._gathered(here * of.gathered)
+        block = here * of.activations
+        keeps_tables = self.full and self.policy == "keep_scores"
+        for phase in ("forward", "backward") if attention.index else ():
+            name = f"{phase}, selection{label}"
+            again = phase == "forward" or (self.full and self.policy in ("rerun", "keep_indices"))
+            self._moment(name, block + (here * of.topk_outputs if again else 0.0), own)
+            if again:
+                self.at[name, "candidates"] = here * of.candidates
+                if not keeps_tables:
+                    self.at[name, "score_table"] = here * of.table
+        if attention.index is None:
+            self._moment(f"forward, attention{label}", block, own)
+        # Gradients of the block's activations, and of what was gathered.
+        self._moment(f"backward, attention{label}", 2 * block, own + here * of.gradients)
+
+    def _experts(self, body: Anatomy, kinds: dict[str, AttentionBytes], ffns: dict[str, Number]) -> None:
+        """In the backward pass of a layer both its blocks' activations are there, with gradients of the experts'."""
+        runs = self.stages.runs
+        widest: Number = 0.0
+        gathered: Number = 0.0
+        for attention in body.attentions:
+            here = runs[f"{attention.kind}.core"] > 0
+            widest = np.maximum(widest, here * kinds[attention.kind].activations)
+            gathered = np.maximum(gathered, here * kinds[attention.kind].gathered)
+        for ffn in body.feed_forwards:
+            name = "experts" if ffn.kind == "moe" else "feed-forward"
+            kind = "expert_buffers" if ffn.kind == "moe" else "activations"
+            present = (runs[ffn.kind] > 0) * ffns[ffn.kind]
+            for phase, times, more, held in (
+                ("forward", 1, 0.0, self._gathered(None)),
+                ("backward", 2, widest, self._gathered(gathered)),
+            ):
+                moment = f"{phase}, {name}"
+                self._moment(moment, more, held)
+                self.at[moment, kind] = self.at.get((moment, kind), 0.0) + self.allocator * times * present

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hyscale_model.arrays import Number, equals
-from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.families import anatomy
+from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.operation import Operation, Transfer
-from hyscale_model.layers.parameters import Parameters
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
@@ -16,26 +16,36 @@ ADAM_STATES = 3
 
 
 def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
-    """Parameters of one block of each kind on one GPU: (replicated over context ranks, experts), in order of BLOCKS."""
-    model, layout = case.model, case.layout
-    counted = Parameters.of(model)
-    shared = {
-        "attention_input": counted.attention / layout.tp + counted.indexer + model.hidden_size,
-        "dense_ffn": counted.dense_ffn / layout.tp + model.hidden_size,
-        "moe": counted.router + model.n_shared_experts * counted.expert / layout.tp + model.hidden_size,
-        "embedding": counted.embedding / layout.tp,
-        "head": counted.head / layout.tp,
+    """Parameters of one block of each kind on one GPU: (replicated over context ranks, experts), by block name."""
+    layout, body = case.layout, anatomy(case.model)
+    shared: dict[str, Number] = {
+        "embedding": body.embedding / layout.tp,
+        "head": body.head / layout.tp,
     }
-    experts = {"moe": model.n_routed_experts * counted.expert / (layout.ep * layout.etp)}
-    return _column(shared), _column(experts)
+    # A table of n-grams is looked up by every token, so it is spread over the GPUs of its stage like experts.
+    world = case.cluster.nodes * case.cluster.gpus_per_node
+    experts: dict[str, Number] = {"embedding": body.table / (world / layout.pp)} if body.table else {}
+    for attention in body.attentions:
+        split = sum(each.parameters for each in attention.projections if each.split != "none")
+        shared[f"{attention.kind}.input"] = (
+            split / layout.tp + (attention.parameters - split) + attention.index_parameters + body.norm_parameters / 2
+        )
+    for ffn in body.feed_forwards:
+        shared[ffn.kind] = (
+            ffn.shared_parameters(body.hidden) / layout.tp + ffn.router_parameters + body.norm_parameters / 2
+        )
+        if ffn.experts:
+            experts[ffn.kind] = ffn.experts * ffn.expert_parameters(body.hidden) / (layout.ep * layout.etp)
+    names = block_names(body)
+    return _column(shared, names), _column(experts, names)
 
 
-def _column(values: dict[str, Number]) -> np.ndarray:
+def _column(values: dict[str, Number], names: tuple[str, ...]) -> np.ndarray:
     """Values by block as an array of shape (blocks, points, draws)."""
     shape = np.broadcast_shapes((1, 1), *(np.shape(value) for value in values.values()))
-    column = np.zeros((len(BLOCKS), *shape))
+    column = np.zeros((len(names), *shape))
     for name, value in values.items():
-        column[BLOCKS.index(name)] = value
+        column[names.index(name)] = value
     return column
 
 

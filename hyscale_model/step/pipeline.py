@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hyscale_model.layers.model_blocks import block_counts
+from hyscale_model.families import anatomy
+from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.schedule import split_layers
+from hyscale_model.scenario.schema import LayerScope, Scenario
+from hyscale_model.scenario.stages import virtual_stage_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,22 @@ class Structure:
         return self.counts.reshape(self.vpp, self.pp, -1).sum(axis=0)
 
 
-def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
-    """Layers of each virtual stage: as given (per virtual stage, or per rank and then cut evenly), or split evenly."""
-    layout = case.layout
-    given = layout.stage_layers
-    if given is None:
-        return split_layers(case.model.num_hidden_layers, layout.pp * vpp)
-    if len(given) == layout.pp * vpp:
-        return given
-    cut = [split_layers(layers, vpp) for layers in given]
-    return tuple(cut[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * vpp))
+def _stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
+    """Layers of each virtual stage; where layers share a selection, every stage begins on one that selects."""
+    layers = anatomy(case.model).layers
+    selecting = tuple(number for number, (kind, _) in enumerate(layers, start=1) if kind != "dsa_shared")
+    shared = selecting if len(selecting) < len(layers) else None
+    return virtual_stage_layers(len(layers), int(case.layout.pp), vpp, case.layout.stage_layers, shared)
 
 
 def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
-    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis."""
+    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis.
+
+    A scope of one layer is one stage that holds it, and one micro-batch.
+    """
+    if isinstance(case.scope, LayerScope):
+        layer = scope_counts(anatomy(case.model), case.scope)
+        return [Structure(np.arange(shape[0] * shape[1]), 1, 1, 1, layer)]
     pp = int(case.layout.pp)
     vpp, micro_batches = case.layout.vpp, sizes.micro_batches
     if not isinstance(vpp, np.ndarray) and not isinstance(micro_batches, np.ndarray):
@@ -61,8 +64,7 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
-    model = case.model
-    counts = block_counts(model.num_hidden_layers, model.first_k_dense_replace, virtual_stage_layers(case, vpp))
+    counts = block_counts(anatomy(case.model), _stage_layers(case, vpp))
     return Structure(columns, pp, vpp, micro_batches, counts)
 
 

@@ -34,7 +34,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PricedCase:
-    """One system's blocks in the order of ``BLOCKS``, with each forward pass and all phases together."""
+    """One system's blocks in the order of ``block_names``, with each forward pass and all phases together."""
 
     blocks: tuple[Block, ...]
     forward: tuple[BlockTime, ...]

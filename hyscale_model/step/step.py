@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyscale_model.arrays import Number
-from hyscale_model.layers.model_blocks import BLOCKS
+from hyscale_model.families import anatomy
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
@@ -23,6 +23,7 @@ from hyscale_model.step.schedule import step_seconds
 
 NAMES = tuple(TERMS)
 ROW = {term: row for row, term in enumerate(NAMES)}
+EXPOSED = [row for term, row in ROW.items() if term.endswith("_exposed")]
 # Time in these terms is not work of the compute stream.
 IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "pp_bubble", "offload")
 
@@ -36,7 +37,7 @@ class StepTime:
         terms: seconds by term in the order of ``TERMS``, shape (terms, points, draws); they sum to ``seconds``.
         hidden: seconds of transfers hidden behind computation, by parallel group.
         stage: pipeline rank of the terms, shape (points, draws).
-        runs: how often each block runs on that rank at the nominal point, in the order of ``BLOCKS``.
+        runs: how often each block runs on that rank at the nominal point, in the order of ``block_names``.
     """
 
     seconds: np.ndarray
@@ -92,17 +93,20 @@ def step_times(
     times = _BlockTimes(priced, rates, shape)
     forward, backward = times.forward, times.backward
 
+    scope = cases[0].scope
     groups = join(pipelines, columns)
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
     hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
-    runs = np.zeros((len(BLOCKS), count * columns))
+    runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
         optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
+        if isinstance(scope, LayerScope):
+            optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
         last = (optimizer + exchange).max(axis=0)
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
         run = runs[:, at]
@@ -111,6 +115,9 @@ def step_times(
             part[ROW[term]] += run[block] * values[at]
         for (block, name), values in times.hidden.items():
             hidden[name][at] += run[block] * values[at]
+        if isinstance(scope, LayerScope) and "communication" not in scope.include:
+            part[EXPOSED] = 0.0
+            makespan = part.sum(axis=0)
         pick = (stage, np.arange(stage.size))
         part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
         part[ROW["pp_bubble"]] = makespan - part.sum(axis=0)
@@ -127,7 +134,7 @@ def step_times(
             terms=terms.reshape(len(NAMES), *by_case)[:, index],
             hidden={name: values.reshape(by_case)[index] for name, values in hidden.items()},
             stage=stage_of.reshape(by_case)[index],
-            runs=runs.reshape(len(BLOCKS), *by_case)[:, index, 0, 0],
+            runs=runs.reshape(-1, *by_case)[:, index, 0, 0],
         )
         for index in range(count)
     ]
@@ -145,7 +152,7 @@ class _BlockTimes:
     def __init__(self, priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
         count, flat = len(priced.cases), len(priced.cases) * shape[0] * shape[1]
         by_case = (count, *shape)
-        self.forward, self.backward = np.empty((2, len(BLOCKS), flat))
+        self.forward, self.backward = np.empty((2, len(priced.cases[0].blocks), flat))
         self.terms: dict[tuple[int, str], np.ndarray] = {}
         self.hidden: dict[tuple[int, str], np.ndarray] = {}
         # What systems share is one object, evaluated once for all of them.
@@ -185,7 +192,11 @@ class _BlockTimes:
 
 
 def _send(case: Scenario, sizes: Sizes) -> Transfer:
-    return Transfer(kind="send", group="pp", payload_bytes=sizes.queries * case.model.hidden_size * BF16_BYTES)
+    return Transfer(
+        kind="send",
+        group="pp",
+        payload_bytes=sizes.queries * anatomy(case.model).streams * anatomy(case.model).hidden * BF16_BYTES,
+    )
 
 
 def _sends(group: Structure) -> np.ndarray:

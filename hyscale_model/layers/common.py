@@ -1,0 +1,45 @@
+"""Tasks that every block is made of: projections of tokens, passes over memory."""
+
+from __future__ import annotations
+
+from hyscale_model.arrays import Number
+from hyscale_model.families.anatomy import Projection
+from hyscale_model.layers.operation import Operation, Task
+from hyscale_model.layers.sizes import BF16_BYTES
+
+
+def gemm(
+    name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
+) -> Task:
+    """A product of ``tokens`` rows; its backward is two (input and weight gradient) of the same size."""
+    return _product(name, term, tokens, inputs * outputs, inputs + outputs, fp8, 2 if backward else 1)
+
+
+def projection(
+    each: Projection, term: str, tokens: Number, tp: Number, fp8: Number, *, prefix: str, products: int = 1
+) -> Task:
+    """A projection of ``tokens`` rows on one tensor rank; ``products``: 1 forward or one gradient, 2 both gradients."""
+    inputs = each.inputs / tp if each.split == "inputs" else each.inputs
+    outputs = each.outputs / tp if each.split == "outputs" else each.outputs
+    groups = each.groups / tp if each.split == "groups" else each.groups
+    return _product(
+        f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, groups * (inputs + outputs), fp8, products
+    )
+
+
+def _product(name: str, term: str, tokens: Number, weights: Number, values: Number, fp8: Number, products: int) -> Task:
+    work = Operation(
+        family="gemm",
+        flops=products * 2 * tokens * weights,
+        hbm_bytes=products * BF16_BYTES * (tokens * values + weights),
+        fp8=fp8,
+        launches=products,
+    )
+    return Task(name=name, term=term, work=work)
+
+
+def elementwise(name: str, values: Number, term: str = "other_compute", launches: int = 1) -> Task:
+    """A pass that reads and writes ``values`` BF16 values in all."""
+    return Task(
+        name=name, term=term, work=Operation(family="elementwise", hbm_bytes=BF16_BYTES * values, launches=launches)
+    )

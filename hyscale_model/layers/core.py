@@ -1,0 +1,133 @@
+"""The attention core: over selected keys, over all visible keys, or a linear recurrence.
+
+Floors per rank with n queries, h heads that share g key-value heads, a attended keys, key and value widths u and v:
+    forward    2 n h a (u + v) FLOP, n g a (u + v) gathered values (u where keys and values are one)
+    backward   2.5 times the forward FLOP (scores again, then gradients of probabilities, queries, keys and values)
+A tile of the tensor cores has 64 rows, or 16 at a lower rate; heads that share a key fill them, so a sparse core with
+few heads a key pads its products.
+
+Pairs of queries: two neighbours read the union of their keys, (2 - overlap) a of 2 a. Keys read and key gradients added
+fall to (2 - overlap) / 2; products rise to (2 - overlap), as each query also meets the other's keys, masked but not
+skipped; rows of a key double, which pads less. Pairs are used in a direction only where they shrink work on the SMs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hyscale_model.arrays import Number, minimum, where
+from hyscale_model.families.anatomy import Core
+from hyscale_model.families.tokens import recurrence_flops
+from hyscale_model.layers.operation import Factor, Operation
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes, mean_attended
+from hyscale_model.scenario.schema import Scenario
+
+BACKWARD_OVER_FORWARD = 2.5
+# The backward of a gated delta rule over its forward (FLA kernels; states again, then five gradients).
+RECURRENCE_BACKWARD = 2.5
+# Rows of a warp-group product, rows of a warp product, and the rate of the latter over that of the former on Hopper.
+WARP_GROUP_ROWS = 64
+WARP_ROWS = 16
+WARP_RATE = 0.6
+
+
+def padded_rows(rows: float) -> float:
+    """Rows whose time a product of ``rows`` rows takes, by the better of the two instructions."""
+    wide = math.ceil(rows / WARP_GROUP_ROWS) * WARP_GROUP_ROWS
+    narrow = math.ceil(rows / WARP_ROWS) * WARP_ROWS / WARP_RATE
+    return min(wide, narrow)
+
+
+@dataclass(frozen=True, slots=True)
+class CorePair:
+    """The forward and the backward operation of a core, and the term they count in."""
+
+    forward: Operation
+    backward: Operation
+    term: str
+
+
+def core_operations(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePair:
+    """Both directions under the system's backend and grouping."""
+    if core.form == "linear":
+        return _linear(case, sizes, core)
+    return _sparse(case, sizes, core, factor) if core.topk else _dense(case, sizes, core)
+
+
+def attention_flops(case: Scenario, sizes: Sizes, core: Core) -> Number:
+    """2 n h a (u + v), the useful FLOP of one forward on one tensor rank."""
+    return sizes.tokens * core.flops_per_key / case.layout.tp * mean_attended(sizes, core)
+
+
+def _traffic(case: Scenario, sizes: Sizes, core: Core) -> tuple[Number, Number]:
+    """Bytes of queries and outputs, and of the keys and values of the whole sequence, BF16."""
+    rows = sizes.tokens * core.heads / case.layout.tp * BF16_BYTES * (core.key_width + core.value_width)
+    return rows, sizes.held_tokens / core.ratio * core.gathered_width * BF16_BYTES
+
+
+def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePair:
+    system, tp = case.systems[0], case.layout.tp
+    flops = attention_flops(case, sizes, core)
+    rows = max(core.heads / tp, 1) / max(core.groups / tp, 1)
+    padded = flops * padded_rows(rows) / rows
+    traffic, keys = _traffic(case, sizes, core)
+    indices = sizes.tokens * core.topk * INT32_BYTES
+    union = 2.0 - factor("pair_overlap")
+    pairs = system.sparse_attention == "query_pairs"
+    # Products of a pair over those of two single queries.
+    more = union * padded_rows(2 * rows) / (2 * padded_rows(rows))
+    tensor, sm = padded, padded
+    if pairs and padded_rows(rows) > rows:
+        # Rows that were padding hold the second query: its products come with the keys.
+        tensor, sm = padded * minimum(more, 1.0), padded * minimum(more, 1.0)
+    forward = Operation(
+        family=f"sparse_attention_forward.{system.backend}",
+        flops=tensor,
+        sm_work=sm,
+        hbm_bytes=traffic + keys + indices,
+    )
+    back = BACKWARD_OVER_FORWARD * padded
+    back_tensor, back_sm = back, back
+    if pairs:
+        share = factor("backward_key_share")
+        ratio = share * union / 2 + (1 - share) * more
+        back_tensor = back * where(ratio < 1, more, 1.0)
+        back_sm = back * minimum(ratio, 1.0)
+    # FP32 key gradients of the whole sequence are zeroed, added to (read and written) and cast to BF16.
+    gradients = keys * (4 * FP32_BYTES + BF16_BYTES) / BF16_BYTES
+    backward = Operation(
+        family=f"sparse_attention_backward.{system.backend}",
+        flops=back_tensor,
+        sm_work=back_sm,
+        hbm_bytes=2 * traffic + keys + gradients + indices,
+        launches=3,
+    )
+    return CorePair(forward, backward, "sparse_attention")
+
+
+def _dense(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
+    flops = attention_flops(case, sizes, core)
+    traffic, keys = _traffic(case, sizes, core)
+    # Compressed entries are one head that all query heads share, wider than common attention kernels take.
+    kind = "compressed" if core.ratio > 1 or core.window else "dense"
+    return CorePair(
+        Operation(family=f"{kind}_attention_forward", flops=flops, hbm_bytes=traffic + keys),
+        Operation(
+            family=f"{kind}_attention_backward",
+            flops=BACKWARD_OVER_FORWARD * flops,
+            hbm_bytes=2 * traffic + 3 * keys,
+            launches=2,
+        ),
+        "dense_attention",
+    )
+
+
+def _linear(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
+    flops = sizes.tokens * recurrence_flops(core) / case.layout.tp
+    moved = 4 * sizes.tokens * core.heads / case.layout.tp * core.value_width * BF16_BYTES
+    return CorePair(
+        Operation(family="gated_delta_rule", sm_work=flops, hbm_bytes=moved, launches=4),
+        Operation(family="gated_delta_rule", sm_work=RECURRENCE_BACKWARD * flops, hbm_bytes=2 * moved, launches=6),
+        "linear_attention",
+    )
