@@ -188,15 +188,15 @@ LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "gpt": ("mha",),
 }
 
-# Ratios from this one on leave so few keys that a layer attends to all of them and needs no indexer.
-HEAVY_COMPRESSION = 128
+# Up to this ratio so many keys remain that an indexer selects; beyond it a layer attends to all of them.
+SELECTING_RATIO = 16
 
 
 def compressed_kind(ratio: int) -> str:
     """The kind of a DeepSeek-V4 layer: 0 keeps only its window (swa), 4 selects (csa), 128 attends to all (hca)."""
     if ratio == 0:
         return "swa"
-    return "hca" if ratio >= HEAVY_COMPRESSION else "csa"
+    return "csa" if ratio <= SELECTING_RATIO else "hca"
 
 
 def layer_kinds(model: Model) -> tuple[str, ...]:

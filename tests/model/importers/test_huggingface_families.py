@@ -12,6 +12,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.importers import read_config
 from hyscale_model.importers.complete import complete
 from hyscale_model.importers.write import mapping, scenario_text
+from hyscale_model.predict import predict
 from hyscale_model.scenario import read_scenario
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.json"))
@@ -156,3 +157,10 @@ def test_a_scenario_tells_what_its_model_file_does_not_express(tmp_path: Path) -
     (tmp_path / "s.yaml").write_text(base.replace("model: glm-5.1", "model: {hf_config: config.json}"))
     (note,) = read_scenario(tmp_path / "s.yaml").notes
     assert "num_nextn_predict_layers = 1" in note
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+def test_an_import_can_be_predicted(path: Path) -> None:
+    resolved = read_scenario("x.yaml", text=scenario_text(complete(read_config(path))))
+    data = predict(resolved, draws=0).data
+    assert all(system["step_time_s"]["nominal"] > 0 for system in data["systems"].values())
