@@ -49,6 +49,8 @@ def read_model(reader: Reader, name: str) -> Fields:
         fields["intermediate_size"] = _width(reader, fields)
     else:
         _gpt(reader, fields)
+    # Only learned positions are parameters.
+    reader.text("max-position-embeddings")
     if family not in ("gpt", "llama") and not reader.flag("swiglu").value:
         reader.note("swiglu", "a gated feed-forward is assumed, and this switch is not set")
     return fields

@@ -25,7 +25,6 @@ def scenario_text(imported: Imported) -> str:
         f"# Imported from {_comment(imported.source)}.",
         "# After each value: where it comes from; (default) marks",
     ]
-    lines += ["# what the source does not say."]
     if imported.not_expressed:
         lines += ["#", "# Not expressed:", *(f"#   {_comment(str(note))}" for note in imported.not_expressed)]
     lines += ["schema_version: 1", f"name: {_scalar(f'{name}, imported')}"]
@@ -70,17 +69,16 @@ def _section(section: str, entries: Mapping[str, Entry]) -> list[str]:
 
 
 def _systems(imported: Imported) -> list[str]:
-    names = systems(imported)
-    if not imported.systems:
-        return [f"systems: [{', '.join(names)}]"]
-    lines = ["systems:"]
-    for name in names:
-        lines += [f"  - name: {name}", f"    extends: {name}"]
+    lines = []
+    for name in systems(imported):
         own = _own(name)
-        for field, entry in imported.systems.items():
-            if own.get(field) != entry.value:
-                lines.append(_line(f"    {field}: {_value(entry.value)}", entry))
-    return lines
+        changes = {field: entry for field, entry in imported.systems.items() if own.get(field) != entry.value}
+        if not changes:
+            lines.append(f"  - {name}")
+            continue
+        lines += [f"  - name: {name}", f"    extends: {name}"]
+        lines += [_line(f"    {field}: {_value(entry.value)}", entry) for field, entry in changes.items()]
+    return ["systems:", *lines]
 
 
 def _own(name: str) -> dict[str, Any]:

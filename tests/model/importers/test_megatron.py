@@ -112,6 +112,7 @@ def test_arguments_have_their_place(text: str, section: str, field: str, value: 
         ("--kv-channels 128", ["kv-channels"]),
         ("--moe-token-dispatcher-type allgather", ["moe-token-dispatcher-type"]),
         ("--fp16", ["fp16"]),
+        ("--swiglu --max-position-embeddings 4096", []),
     ],
 )
 def test_what_is_left_out_is_named(arguments: str, names: list[str]) -> None:
