@@ -23,7 +23,7 @@ def scenario_text(imported: Imported) -> str:
     name = imported.sections["model"]["name"].value
     lines = [
         f"# Imported from {_comment(imported.source)}.",
-        "# After each value: where it comes from; (default) marks",
+        "# After each value: where it comes from; (not stated) marks what follows from a rule or a default.",
     ]
     if imported.not_expressed:
         lines += ["#", "# Not expressed:", *(f"#   {_comment(str(note))}" for note in imported.not_expressed)]
