@@ -7,24 +7,14 @@ them; every layer also attends to a window of raw tokens. The output is projecte
 
 from __future__ import annotations
 
-from hyscale_model.families.anatomy import Anatomy, Attention, AttentionKind, Core, FeedForward, Index, Projection
-from hyscale_model.scenario.models import DeepseekV4
-
-# The indexer stands where tokens are compressed a little; where they are compressed much, all entries are attended.
-SELECTING_RATIO = 16
-
-
-def kind_of(ratio: int) -> AttentionKind:
-    """The kind of layer of a compression ratio."""
-    if ratio == 0:
-        return "swa"
-    return "csa" if ratio <= SELECTING_RATIO else "hca"
+from hyscale_model.families.anatomy import Anatomy, Attention, Core, FeedForward, Index, Projection
+from hyscale_model.scenario.models import DeepseekV4, compressed_kind
 
 
 def v4_anatomy(model: DeepseekV4) -> Anatomy:
     """Layers by their compression ratio; all have experts."""
     hidden = model.hidden_size
-    ratios = model.compress_ratios[: model.num_hidden_layers]
+    ratios = model.layer_ratios
     attentions = [_attention(model, ratio) for ratio in dict.fromkeys(ratios)]
     moe = FeedForward(
         kind="moe",
@@ -37,7 +27,7 @@ def v4_anatomy(model: DeepseekV4) -> Anatomy:
     return Anatomy(
         hidden=hidden,
         vocabulary=model.vocab_size,
-        layers=tuple((kind_of(ratio), "moe") for ratio in ratios),
+        layers=tuple((compressed_kind(ratio), "moe") for ratio in ratios),
         attentions=tuple(attentions),
         feed_forwards=(moe,),
         norm_parameters=2 * hidden,
@@ -49,7 +39,7 @@ def v4_anatomy(model: DeepseekV4) -> Anatomy:
 
 def _attention(model: DeepseekV4, ratio: int) -> Attention:
     hidden, width, heads = model.hidden_size, model.head_dim, model.num_attention_heads
-    kind = kind_of(ratio)
+    kind = compressed_kind(ratio)
     before = [
         Projection(name="q_down", inputs=hidden, outputs=model.q_lora_rank),
         Projection(name="q_up", inputs=model.q_lora_rank, outputs=heads * width, split="outputs"),

@@ -192,7 +192,7 @@ LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
 SELECTING_RATIO = 16
 
 
-def compressed_kind(ratio: int) -> str:
+def compressed_kind(ratio: int) -> Literal["swa", "csa", "hca"]:
     """The kind of a DeepSeek-V4 layer: 0 keeps only its window (swa), 4 selects (csa), 128 attends to all (hca)."""
     if ratio == 0:
         return "swa"
