@@ -18,7 +18,7 @@ from hyscale_model.rates.load import load_profile
 from hyscale_model.rates.profile import Profile
 from hyscale_model.reported import compare
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import LayerScope, Part, Scenario, System
 from hyscale_model.summary import as_json, interval, intervals, summarize, summarize_memory
 
 SCHEMA_VERSION = 1
@@ -41,7 +41,8 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
     scenario = resolved.scenario
     profile = load_profile(scenario.profile)
     sampled = Draws(draws, seed)
-    evaluator = Evaluator(scenario, draw_assumptions(scenario, sampled), sampled, profile)
+    values = draw_assumptions(scenario, sampled)
+    evaluator = Evaluator(scenario, values, sampled, profile)
     systems = scenario.systems
     memory = [evaluator.memory(system) for system in systems]
     memories = [summarize_memory(evaluator.case(system), peak) for system, peak in zip(systems, memory, strict=True)]
@@ -84,10 +85,40 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
             "system": summarize(result) | {"memory": fitting},
             "speedup": {f"{systems[-1].name}/{name}": interval(result.step.seconds / target.step.seconds)},
         }
+    if isinstance(scenario.scope, LayerScope):
+        data["scope_variants"] = scope_variants(scenario, scenario.scope, values, sampled, profile)
     data["reported"], dropped = compare(scenario.reported, data, named)
     data["warnings"] += dropped
     data["origins"] |= result_origins(data, profile)
     return Prediction(data)
+
+
+# What "the layer" may mean, from the least to the most.
+SCOPES: tuple[tuple[Part, ...], ...] = (
+    ("attention", "communication"),
+    ("attention", "hyper_connections", "communication"),
+    ("attention", "hyper_connections", "ffn", "communication"),
+)
+
+
+def scope_variants(
+    scenario: Scenario, scope: LayerScope, values: Mapping[str, np.ndarray], draws: Draws, profile: Profile
+) -> list[dict[str, Any]]:
+    """Times and speed-ups of one layer under each meaning of it; ``answer`` marks the scenario's own."""
+    rows = []
+    for include in dict.fromkeys((*SCOPES, scope.include)):
+        meaning = replace(scenario, scope=replace(scope, include=include))
+        results = Evaluator(meaning, values, draws, profile).steps(scenario.systems)
+        named = {system.name: result for system, result in zip(scenario.systems, results, strict=True)}
+        rows.append(
+            {
+                "include": list(include),
+                "answer": set(include) == set(scope.include),
+                "step_time_s": {name: interval(result.step.seconds) for name, result in named.items()},
+                "speedup": speedups(named),
+            }
+        )
+    return rows
 
 
 def _warnings(scenario: Scenario) -> list[str]:

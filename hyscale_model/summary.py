@@ -17,7 +17,7 @@ from hyscale_model.memory.layer import attention_bytes, kept_bytes
 from hyscale_model.memory.stages import KINDS, StageMemory
 from hyscale_model.prediction import SELECTION_TERMS, TERMS, Origin
 from hyscale_model.rates.roofline import weakest
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import LayerScope, Scenario, System
 from hyscale_model.step.step import IDLE_TERMS
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -88,7 +88,9 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "selection_share_of_busy": _nominal(selection) / busy if busy else 0.0,
         "selection_recompute_share_of_step": recompute_share,
         "tokens_per_s_per_gpu": throughput,
-        "model_flops_utilization": flops * throughput["nominal"] / cluster.gpu.bf16_flops,
+        "model_flops_utilization": (
+            None if isinstance(case.scope, LayerScope) else flops * throughput["nominal"] / cluster.gpu.bf16_flops
+        ),
         "micro_batches": int(_nominal(sizes.micro_batches)),
         "data_parallel": int(_nominal(sizes.dp)),
         "hytopk": _hytopk(result),

@@ -11,12 +11,12 @@ from hyscale_model import catalog
 from hyscale_model.checks.paper import grid
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
-from hyscale_model.scenario.resolve import Resolved, read_scenario
+from hyscale_model.scenario.resolve import read_scenario
 
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Published scenarios of each group, by catalogue name.
-GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20",)}
+GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")}
 
 
 def check(
@@ -37,7 +37,8 @@ def check(
         seed: of the draws.
 
     Returns:
-        ``{"rows": [...], "summary": {group: ...}, "grid": ...}``; the grid only with the group ``paper``.
+        ``{"rows": [...], "summary": {group: ...}, "scopes": [...], "grid": ...}``; the grid only with the group
+        ``paper``, scopes where one layer is predicted.
 
     Raises:
         InputError: an unknown group, or a file without anything reported.
@@ -48,27 +49,48 @@ def check(
     overrides = [] if profile is None else [f"profile={profile}"]
     chosen = list(groups) or ([] if files else list(GROUPS))
     rows: list[dict[str, Any]] = []
-    result: dict[str, Any] = {"rows": rows, "summary": {}}
+    result: dict[str, Any] = {"rows": rows, "summary": {}, "scopes": []}
     for group in chosen:
         for name in GROUPS[group]:
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
-            rows += _rows(resolved, group, "paper", name, draws, seed)
-        if group == "paper":
-            result["grid"] = grid(resolved.scenario)
+            data = predict(resolved, draws=draws, seed=seed).data
+            rows += _rows(data, group, "paper", name)
+            result["scopes"] += _scopes(data)
+            if {"P1", "P4"} <= {row.id for row in resolved.scenario.reported}:
+                result["grid"] = grid(resolved.scenario)
     for file in files:
         resolved = read_scenario(file, overrides=overrides)
         if not resolved.scenario.reported:
             raise InputError(
                 "nothing to check", file=file, field="reported", expected="a list of {metric, value, source}"
             )
-        rows += _rows(resolved, "user", "user", file, draws, seed)
+        data = predict(resolved, draws=draws, seed=seed).data
+        rows += _rows(data, "user", "user", file)
+        result["scopes"] += _scopes(data)
     for group in dict.fromkeys(row["group"] for row in rows):
         result["summary"][group] = summary([row for row in rows if row["group"] == group])
     return result
 
 
-def _rows(resolved: Resolved, group: str, split: str, family: str, draws: int, seed: int) -> list[dict[str, Any]]:
-    data = predict(resolved, draws=draws, seed=seed).data
+def _scopes(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Reported speed-ups of a layer beside what they would be under every meaning of the layer."""
+    found = []
+    for row in data["reported"]:
+        head, _, pair = row["metric"].partition(".")
+        for variant in data.get("scope_variants", ()) if head == "speedup" else ():
+            found.append(
+                {
+                    "id": row["id"],
+                    "include": variant["include"],
+                    "answer": variant["answer"],
+                    "reported": row["reported"],
+                    "predicted": variant["speedup"][pair],
+                }
+            )
+    return found
+
+
+def _rows(data: Mapping[str, Any], group: str, split: str, family: str) -> list[dict[str, Any]]:
     kept = ("id", "metric", "relation", "reported", "predicted", "error", "inside", "floor", "note", "source")
     return [
         {"group": group, "split": split, "family": family} | {key: row[key] for key in kept} for row in data["reported"]

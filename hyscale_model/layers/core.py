@@ -8,7 +8,7 @@ few heads a key pads its products.
 
 Pairs of queries: two neighbours read the union of their keys, (2 - overlap) a of 2 a. Keys read and key gradients added
 fall to (2 - overlap) / 2; products rise to (2 - overlap), as each query also meets the other's keys, masked but not
-skipped; rows of a key double, which pads less. Pairs are used in a direction only where they shrink the work on the SMs.
+skipped; rows of a key double, which pads less. Pairs are used in a direction only where they shrink work on the SMs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hyscale_model.layers.hyper import hyper_block
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 
 
 @lru_cache(maxsize=256)
@@ -72,4 +72,22 @@ def block_counts(body: Anatomy, stage_layers: tuple[int, ...]) -> np.ndarray:
     counts[0, names.index("embedding")] = 1
     counts[-1, names.index("head")] = 1
     counts.flags.writeable = False
+    return counts
+
+
+def scope_counts(body: Anatomy, scope: LayerScope) -> np.ndarray:
+    """One layer of a kind as a stage of its own, shape (1, len(block_names)): the parts that are included.
+
+    Communication is part of the blocks; leaving it out is the step's affair.
+    """
+    names = block_names(body)
+    included: list[str] = []
+    if "attention" in scope.include:
+        included += [f"{scope.layer}.{part}" for part in ("input", "core", "output")]
+    if "hyper_connections" in scope.include and body.streams > 1:
+        included.append("hyper")
+    if "ffn" in scope.include:
+        included += {ffn for attention, ffn in body.layers if attention == scope.layer}
+    counts = np.zeros((1, len(names)))
+    counts[0, [names.index(name) for name in included]] = 1
     return counts

@@ -23,6 +23,8 @@ from hyscale_model.scenario.schema import Scenario, System
 CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
 # torch.topk returns FP32 values and INT64 indices.
 TOPK_OUTPUT_BYTES = FP32_BYTES + 8
+# Products of a score in the kernels whose rates the profile states: 32 heads of width 128.
+REFERENCE_FLOPS = 2 * 32 * 128
 # Policies that keep the selection of every layer in flight.
 KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
@@ -61,14 +63,22 @@ class Selector:
         """2 n V H D: products of every query head with every scored key."""
         return 2 * queries * keys * self.index.heads * self.index.head_dim
 
-    def scoring(self, queries: Number, keys: Number, *, written: Number = 0.0, launches: Number = 1) -> Operation:
-        """Scores of ``keys`` keys for each of ``queries`` queries."""
+    def scoring(
+        self, queries: Number, keys: Number, factor: Factor, *, written: Number = 0.0, launches: Number = 1
+    ) -> Operation:
+        """Scores of ``keys`` keys for each of ``queries`` queries.
+
+        Part of a scoring kernel's work is done once a score, however many heads it sums: weighting, comparing,
+        storing. The profile's rates are those of 32 heads, of whose time that part is ``*_per_score``.
+        """
+        once = factor("filter_per_score" if self.system.selection == "hytopk" else "table_per_score")
         fp8 = self.sizes.fp8_index
         key_bytes = index_key_bytes(self.index.head_dim, fp8)
         read = minimum(keys * self.case.workload.micro_batch_size, self.rows.held_keys)
         return Operation(
             family=self.family,
             flops=self.flops(queries, keys),
+            sm_work=(1 - once) * self.flops(queries, keys) + once * queries * keys * REFERENCE_FLOPS,
             hbm_bytes=(queries * self.index.heads + read) * key_bytes + written,
             fp8=fp8,
             launches=launches,
@@ -78,9 +88,9 @@ class Selector:
 def selection_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]:
     """The forward selection: the score-table path or HyTopK, then waiting for the busiest context rank."""
     if selector.system.selection == "hytopk":
-        operations = _hytopk(selector)
+        operations = _hytopk(selector, factor)
     else:
-        operations = {**table_scoring(selector), **table_topk(selector, factor)}
+        operations = {**table_scoring(selector, factor), **table_topk(selector, factor)}
     return as_tasks(operations, "selection") + _waiting(selector) + _shared_indices(selector)
 
 
@@ -106,7 +116,7 @@ def _waiting(selector: Selector) -> tuple[Task, ...]:
     return ()
 
 
-def table_scoring(selector: Selector) -> dict[str, Operation]:
+def table_scoring(selector: Selector, factor: Factor) -> dict[str, Operation]:
     """Scores written to an FP32 table, and the pass that writes -inf over what was skipped.
 
     Megatron-Core's TileLang path: blocks of ``table_rows`` queries, acausal tiles skipped, then a clean-up
@@ -116,7 +126,7 @@ def table_scoring(selector: Selector) -> dict[str, Operation]:
     written = FP32_BYTES * rows.queries * rows.scored
     cleaned = FP32_BYTES * rows.queries * (rows.keys - rows.visible)
     return {
-        "selection.score": selector.scoring(rows.queries, rows.scored, written=written, launches=blocks),
+        "selection.score": selector.scoring(rows.queries, rows.scored, factor, written=written, launches=blocks),
         "selection.clean_up": Operation(family="elementwise", hbm_bytes=cleaned, launches=blocks),
     }
 
@@ -140,7 +150,7 @@ def table_topk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     }
 
 
-def _hytopk(selector: Selector) -> dict[str, Operation]:
+def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     """Sample, threshold, filter, check, recover, select: HyTopK without a table."""
     rows, topk, ratio = selector.rows, selector.index.topk, selector.index.ratio
     queries, documents = rows.queries, selector.sizes.documents
@@ -153,11 +163,11 @@ def _hytopk(selector: Selector) -> dict[str, Operation]:
     appended = CANDIDATE_BYTES * queries * candidates
     sampled = FP32_BYTES * queries * samples
     return {
-        "selection.sample": selector.scoring(queries, samples, written=sampled),
+        "selection.sample": selector.scoring(queries, samples, factor, written=sampled),
         "selection.threshold": Operation(family="candidate_select", sm_work=sampled, hbm_bytes=sampled),
-        "selection.filter": selector.scoring(queries, rows.scored, written=appended),
+        "selection.filter": selector.scoring(queries, rows.scored, factor, written=appended),
         "selection.check": Operation(family="elementwise", hbm_bytes=INT32_BYTES * queries),
-        "selection.recover": selector.scoring(minimum(RECOVERY_ROWS, queries), rows.keys, launches=4),
+        "selection.recover": selector.scoring(minimum(RECOVERY_ROWS, queries), rows.keys, factor, launches=4),
         "selection.select": Operation(
             family="candidate_select",
             sm_work=FP32_BYTES * queries * candidates,

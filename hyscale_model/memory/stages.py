@@ -82,7 +82,7 @@ def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
 
 def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, int]) -> Stages:
     """Collect what ranks hold over the structures of a batch of ``shape`` (points, draws)."""
-    pp, names = int(case.layout.pp), block_names(anatomy(case.model))
+    pp, names = pipeline[0].pp, block_names(anatomy(case.model))
     counts = np.empty((pp, len(names), shape[0] * shape[1]))
     flying = np.empty((pp, counts.shape[-1]))
     for group in pipeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from rich.box import Box
@@ -60,6 +60,12 @@ def plain_table(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def noun(data: Mapping[str, Any]) -> str:
+    """What a prediction is of: a step, or one layer."""
+    scope = (data.get("scenario") or {}).get("scope")
+    return f"{scope['layer']} layer" if isinstance(scope, Mapping) else "step"
 
 
 def heading(console: Console, text: str) -> None:

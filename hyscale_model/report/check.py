@@ -9,6 +9,7 @@ from rich.console import Console
 
 from hyscale_model.report import canvas
 from hyscale_model.report.compared import render_comparison
+from hyscale_model.report.scopes import render_checked_scopes
 from hyscale_model.report.units import NOTHING, finite, interval, nominal, or_nothing, percent, signed_percent, unit_of
 
 # More rows than this are shown as the worst ones only; the JSON has all.
@@ -50,6 +51,7 @@ def render_check(data: Mapping[str, Any], console: Console) -> None:
             members = sorted(members, key=lambda row: -abs(finite(row.get("error") or 0.0)))[:_WORST_SHOWN]
             canvas.sentence(console, f"The {_WORST_SHOWN} with the largest error; --json has all.", "dim")
         render_comparison(members, console)
+    render_checked_scopes(data.get("scopes") or [], console)
     _grid(data.get("grid") or {}, {str(row.get("id")): str(row.get("metric")) for row in rows}, console)
     failed = failed_bars(data)
     canvas.heading(console, "Result")

@@ -14,6 +14,7 @@ from hyscale_model.prediction import ORIGINS
 from hyscale_model.report import canvas
 from hyscale_model.report.compared import render_comparison
 from hyscale_model.report.memory import render_memory
+from hyscale_model.report.scopes import render_scopes
 from hyscale_model.report.times import render_times
 from hyscale_model.report.units import (
     NOTHING,
@@ -43,6 +44,7 @@ def render_prediction(data: Mapping[str, Any], console: Console) -> None:
         _header,
         _summary,
         render_times,
+        _scopes,
         _ablation,
         render_memory,
         _reported,
@@ -83,7 +85,7 @@ def _header(data: Mapping[str, Any], console: Console) -> None:
         # One draw has no spread, and claiming one would be claiming certainty.
         between = NOTHING if data.get("draws") == 1 else interval(gain, ratio)
         sure = f", {between} in 80 % of the draws" if between != NOTHING else ""
-        text = f"{faster} runs a step {ratio(nominal(gain))} as fast as {base}{sure}."
+        text = f"{faster} runs a {canvas.noun(data)} {ratio(nominal(gain))} as fast as {base}{sure}."
         canvas.sentence(console, text, "bold green")
 
 
@@ -94,11 +96,14 @@ def _summary(data: Mapping[str, Any], console: Console) -> None:
     speedup = data.get("speedup") or {}
     base = next((pair.partition("/")[2] for pair in speedup), next(iter(systems)))
     lines: list[tuple[str, Callable[[str, Mapping[str, Any]], str]]] = [
-        ("step time", lambda _, s: or_nothing(nominal(s.get("step_time_s")), seconds)),
+        (f"{canvas.noun(data)} time", lambda _, s: or_nothing(nominal(s.get("step_time_s")), seconds)),
         ("  p10 to p90", lambda _, s: interval(s.get("step_time_s"), seconds)),
         (f"speedup over {base}", lambda n, _: or_nothing(nominal(speedup.get(f"{n}/{base}")), ratio)),
         ("  p10 to p90", lambda n, _: interval(speedup.get(f"{n}/{base}"), ratio)),
-        ("selection, share of step", lambda _, s: or_nothing(nominal(s.get("selection_share_of_step")), percent)),
+        (
+            "selection, share of time" if canvas.noun(data) != "step" else "selection, share of step",
+            lambda _, s: or_nothing(nominal(s.get("selection_share_of_step")), percent),
+        ),
         ("selection, share of busy", lambda _, s: or_nothing(nominal(s.get("selection_share_of_busy")), percent)),
         ("tokens/s per GPU", lambda _, s: or_nothing(nominal(s.get("tokens_per_s_per_gpu")), count)),
         ("model FLOP utilisation", lambda _, s: or_nothing(nominal(s.get("model_flops_utilization")), percent)),
@@ -140,7 +145,7 @@ def _ablation(data: Mapping[str, Any], console: Console) -> None:
             row.append(Text(canvas.bar(filled, bar_width, blocks=canvas.blocks_allowed(console)), style="cyan"))
         rows.append(row)
         before = before if time is None else finite(time)
-    head = ["change", "step", "difference", "speedup", *([""] if bar_width >= 8 else [])]
+    head = ["change", canvas.noun(data), "difference", "speedup", *([""] if bar_width >= 8 else [])]
     console.print(canvas.plain_table(head, rows, left=(0, 4), fold=(0,)))
 
 
@@ -167,6 +172,10 @@ def _reported(data: Mapping[str, Any], console: Console) -> None:
         return
     canvas.heading(console, "Reported by others, and predicted here")
     render_comparison(rows, console)
+
+
+def _scopes(data: Mapping[str, Any], console: Console) -> None:
+    render_scopes(data.get("scope_variants") or [], console)
 
 
 def _assumptions(data: Mapping[str, Any], console: Console) -> None:

@@ -88,7 +88,10 @@ def render_times(data: Mapping[str, Any], console: Console) -> None:
             [labels[term], *(column[index] for column in columns)] for index, term in enumerate(shown)
         ]
         rows.append(
-            [Text("step", style="bold"), *(f"{totals[n] * scale[0]:>{number_width},.{scale[2]}f} 100.0" for n in names)]
+            [
+                Text(canvas.noun(data), style="bold"),
+                *(f"{totals[n] * scale[0]:>{number_width},.{scale[2]}f} 100.0" for n in names),
+            ]
         )
         if any(origins.values()):
             head.append("\norigin")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hyscale_model.errors import InputError
@@ -13,19 +13,36 @@ from hyscale_model.scenario.problems import Problems
 from hyscale_model.scenario.scalars import show
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What decides which paths there are: the names of the systems, and the family of the model."""
+
+    systems: list[str]
+    model_type: str | None
+
+    def field(self, path: str) -> FieldType:
+        """The field at a path.
+
+        Raises:
+            InputError: there is none.
+        """
+        return field_type(path, self.systems, self.model_type)
+
+
 def check_variables(root: Node, pinned: Collection[str], problems: Problems) -> Node:
     """The scenario with its assumptions, sweep and zip checked and brought to the form of the schema.
 
     ``choices`` given as a mapping become choices and weights. A swept field is no longer drawn, and a
     field that ``--set`` fixes (``pinned``) is neither drawn nor swept.
     """
-    names = _system_names(root)
+    model = root.child("model")
+    known = _Known(_system_names(root), _text(model, "model_type") if model is not None else None)
     swept: dict[str, Node] = {}
     for section in ("sweep", "zip"):
         table = root.child(section)
         if table is None or not table.is_mapping:
             continue
-        checked = {path: _values(section, path, node, names, problems) for path, node in table.value.items()}
+        checked = {path: _values(section, path, node, known, problems) for path, node in table.value.items()}
         checked = {path: node for path, node in checked.items() if path not in pinned}
         for path, node in checked.items():
             if path in swept:
@@ -37,10 +54,10 @@ def check_variables(root: Node, pinned: Collection[str], problems: Problems) -> 
     listed = root.child("assumptions")
     if listed is None or not listed.is_list:
         return root
-    items = [_assumption(index, item, names, problems) for index, item in enumerate(listed.value)]
-    items = [each for item in items for each in _each_system(item, names)]
+    items = [_assumption(index, item, known, problems) for index, item in enumerate(listed.value)]
+    items = [each for item in items for each in _each_system(item, known.systems)]
     _once_each(items, problems)
-    fixed = {each for path in (*swept, *pinned) for each in for_each_system(path, names)}
+    fixed = {each for path in (*swept, *pinned) for each in for_each_system(path, known.systems)}
     drawn = [item for item in items if not (item.is_mapping and _text(item, "path") in fixed)]
     return root.with_child("assumptions", listed.with_value(drawn))
 
@@ -73,11 +90,11 @@ def _text(node: Node, key: str) -> str | None:
     return child.value if child is not None and isinstance(child.value, str) else None
 
 
-def _target(path: Any, at: Node, field: str, names: Collection[str], problems: Problems) -> FieldType | None:
+def _target(path: Any, at: Node, field: str, known: _Known, problems: Problems) -> FieldType | None:
     if problems.full:
         return None
     try:
-        return field_type(str(path), names)
+        return known.field(str(path))
     except InputError as error:
         problems.take(replace(error, file=at.file, line=at.line, field=field))
         return None
@@ -91,9 +108,9 @@ def _accept(target: FieldType, node: Node, field: str, path: str, problems: Prob
         return node
 
 
-def _values(section: str, path: Any, node: Node, names: Collection[str], problems: Problems) -> Node:
+def _values(section: str, path: Any, node: Node, known: _Known, problems: Problems) -> Node:
     field = f"{section}.{path}"
-    target = _target(path, node, field, names, problems)
+    target = _target(path, node, field, known, problems)
     if not node.is_list or not node.value:
         problems.add(f"this is {show(node.plain())}", node, field, "a list of values")
         return node.with_value([])
@@ -123,7 +140,7 @@ def _once_each(items: list[Node], problems: Problems) -> None:
         seen.setdefault(path, item)
 
 
-def _assumption(index: int, item: Node, names: Collection[str], problems: Problems) -> Node:
+def _assumption(index: int, item: Node, known: _Known, problems: Problems) -> Node:
     if not item.is_mapping:
         return item
     field = f"assumptions.{index}"
@@ -132,7 +149,7 @@ def _assumption(index: int, item: Node, names: Collection[str], problems: Proble
         problems.add("the reason is empty", item.value["reason"], f"{field}.reason", "why the value is not known")
     if path is None:
         return item
-    target = _target(path, item.value["path"], f"{field}.path", names, problems)
+    target = _target(path, item.value["path"], f"{field}.path", known, problems)
     choices, limits = item.child("choices"), item.child("range")
     if (choices is None) == (limits is None):
         problem = "neither choices nor range is given" if choices is None else "choices and range are both given"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from hyscale_model import catalog
+from hyscale_model.scenario.documents import DOCUMENTS, FORMS, FORMS_IN_WORDS
 from hyscale_model.scenario.fields import (
     OVERRIDES,
     FieldType,
     bare,
     choices,
     describe,
+    families,
     groups,
     hints,
     members,
@@ -28,6 +31,7 @@ from hyscale_model.scenario.scalars import shorten, show
 from hyscale_model.scenario.schema import Scenario
 
 _UNKNOWN = ("unexpected_keyword_argument", "invalid_key")
+_UNKNOWN_FAMILY = ("union_tag_invalid", "union_tag_not_found")
 
 
 @cache
@@ -86,18 +90,22 @@ def _check_system_overrides(root: Node, problems: Problems) -> None:
 def _translate(
     kind: str, location: tuple[str | int, ...], root: Node, problems: Problems, explained: set[Path]
 ) -> None:
-    path, annotation, owners = _locate(location)
+    place = _locate(location)
+    path, annotation = place.path, place.annotation
     node = root.nearest(path)
     field = dotted(path, root) or None
     if kind in _UNKNOWN:
+        keys = _keys(path, place.owner)
         key = str(path[-1])
-        meant = nearest(key, _keys(path, owners))
+        meant = nearest(key, keys)
         if meant is not None:
             explained.add((*path[:-1], meant))
-        problems.add(f"unknown key {shorten(key)!r}", node, field, suggest(key, _keys(path, owners)))
+        problems.add(f"unknown key {shorten(key)!r}", node, field, suggest(key, keys))
     elif kind == "missing":
         if path not in explained:
             problems.add(f"{path[-1]} is missing", root.nearest(path[:-1]), field, _expected(path, annotation))
+    elif kind in _UNKNOWN_FAMILY:
+        _family(path, root, problems)
     elif annotation is None or not path:
         # A check across fields, each of which is reported on its own where that is possible.
         if not problems:
@@ -105,14 +113,32 @@ def _translate(
     elif kind == "too_short" and node.value:
         # A list counts as short when its elements are refused, which is reported for each of them.
         return
+    elif place.other and node.is_mapping:
+        # A mapping is meant for the alternative with fields, which are reported one by one.
+        return
     else:
         found = root.find(path)
         value = found.plain() if found is not None else None
         problems.add(f"{show(value)} is not accepted here", node, field, _expected(path, annotation, value))
 
 
+def _family(path: Path, root: Node, problems: Problems) -> None:
+    """A model whose ``model_type`` does not say of which family it is."""
+    node = root.nearest(path)
+    stated = node.child("model_type")
+    field = dotted((*path, "model_type"), root)
+    if stated is not None:
+        word = stated.plain()
+        problems.add(f"there is no family {show(word)}", stated, field, suggest(str(word), families()))
+        return
+    keys = node.value if node.is_mapping else {}
+    close = nearest("model_type", [key for key in keys if isinstance(key, str) and "type" in key])
+    problem = f"unknown key {shorten(close)!r} where model_type is missing" if close else "model_type is missing"
+    problems.add(problem, node, field, suggest("", families()))
+
+
 def _expected(path: Path, annotation: Any, value: Any = None) -> str:
-    text = describe(annotation)
+    text = FORMS_IN_WORDS if path == DOCUMENTS else describe(annotation)
     names = REFERENCES.get(tuple(str(part) for part in path))
     if names is not None:
         return f"a name from the catalogue ({', '.join(catalog.names(names))}) or {text}"
@@ -122,29 +148,53 @@ def _expected(path: Path, annotation: Any, value: Any = None) -> str:
     return text
 
 
-def _keys(path: Path, owners: tuple[type, ...]) -> list[str]:
-    names = [name for owner in owners for name in hints(owner)]
+def _keys(path: Path, owner: type | None) -> list[str]:
+    names = list(hints(owner)) if owner is not None else []
     parent = tuple(str(part) for part in path[:-1])
     if parent in REFERENCES or (len(parent) == 2 and parent[0] == "systems") or not parent:
         names.append("extends")
     if parent == ("model",):
         names.append("hf_config")
+    if parent == DOCUMENTS:
+        names.extend(FORMS)
     return names
 
 
-def _locate(location: tuple[str | int, ...]) -> tuple[Path, Any, tuple[type, ...]]:
-    """The part of pydantic's location that is a path of the file, its annotation, and the classes around it."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the file an error of pydantic is.
+
+    Attributes:
+        path: the part of pydantic's location that is a path of the file.
+        annotation: what stands there; None for a key that is unknown.
+        owner: the class around it.
+        other: whether the error is about an alternative without fields of a union that has one with fields.
+    """
+
+    path: Path
+    annotation: Any
+    owner: type | None
+    other: bool = False
+
+
+def _locate(location: tuple[str | int, ...]) -> _Place:
     annotation: Any = Scenario
-    owners: tuple[type, ...] = ()
+    owner: type | None = None
     path: list[str | int] = []
-    for part in location:
-        owners = groups(annotation)
-        if owners:
+    for index, part in enumerate(location):
+        if _is_labelled(annotation):
+            # Pydantic names the alternative it tried, which is no key of the file.
+            chosen = _alternative(annotation, part)
+            if chosen is None or index == len(location) - 1:
+                return _Place(tuple(path), annotation, owner, chosen is None and bool(groups(annotation)))
+            annotation = chosen
+            continue
+        kinds = groups(annotation)
+        if kinds:
+            owner = kinds[0]
             path.append(part)
-            owner = next((kind for kind in owners if part in hints(kind)), None)
-            if owner is None:
-                # An unknown key, or the tag of an alternative, neither of which is in the schema.
-                return tuple(path), None, owners
+            if part not in hints(owner):
+                return _Place(tuple(path), None, owner)
             annotation = hints(owner)[str(part)]
             continue
         inner = _element(annotation, part)
@@ -152,7 +202,21 @@ def _locate(location: tuple[str | int, ...]) -> tuple[Path, Any, tuple[type, ...
             break
         path.append(part)
         annotation = inner
-    return tuple(path), annotation, owners
+    return _Place(tuple(path), annotation, owner)
+
+
+def _is_labelled(annotation: Any) -> bool:
+    """Whether pydantic's locations name one of several alternatives; "or nothing" is none of them."""
+    return len([kind for kind in members(annotation) if bare(kind) is not type(None)]) > 1
+
+
+def _alternative(annotation: Any, label: str | int) -> type | None:
+    """The class a label stands for: by the tag of the union, or by its name."""
+    kinds = groups(annotation)
+    tagged = families().get(str(label))
+    if tagged in kinds:
+        return tagged
+    return next((kind for kind in kinds if kind.__name__ == label), None)
 
 
 def _element(annotation: Any, part: str | int) -> Any:

@@ -22,6 +22,9 @@ VARIABLE_SECTIONS = ("model", "cluster", "layout", "workload", "training", "syst
 OVERRIDES: Mapping[tuple[type, str], type] = {(System, "layout"): Layout, (System, "training"): Training}
 
 
+# Characters of a list of names in a message.
+LIMIT_LISTED = 600
+
 # Stands for the name of every system in a path.
 ALL_SYSTEMS = "*"
 
@@ -69,6 +72,16 @@ def hints(owner: type) -> dict[str, Any]:
 
 
 @cache
+def families() -> dict[str, type]:
+    """``model_type`` -> class of the schema, for every family of models."""
+    return {
+        model_type: kind
+        for kind in groups(hints(Scenario)["model"])
+        for model_type in get_args(bare(hints(kind)["model_type"]))
+    }
+
+
+@cache
 def _adapter(owner: type, name: str) -> TypeAdapter[Any]:
     return TypeAdapter(hints(owner)[name])
 
@@ -91,10 +104,16 @@ def groups(annotation: Any) -> tuple[type, ...]:
     return tuple(kind for kind in map(bare, members(annotation)) if is_dataclass(kind) and isinstance(kind, type))
 
 
-def field_type(path: str, systems: Collection[str]) -> FieldType:
+def is_group(annotation: Any) -> bool:
+    """Whether a value is always a group of fields, never a name, a number or nothing."""
+    return len(groups(annotation)) == len(members(annotation))
+
+
+def field_type(path: str, systems: Collection[str], model_type: str | None = None) -> FieldType:
     """The field at a dotted path that may be drawn or swept, such as ``layout.pp`` or ``systems.mine.table_rows``.
 
-    ``systems.*.table_rows`` is that field of every system.
+    ``systems.*.table_rows`` is that field of every system. ``model_type`` is that of the model, whose family alone has
+    fields then; without one every family has.
 
     Raises:
         InputError: there is no such field; the nearest one is named. Only problem, field and expected are set.
@@ -115,12 +134,15 @@ def field_type(path: str, systems: Collection[str]) -> FieldType:
         rest = [part for part in remainder.removeprefix(name).split(".") if part]
     else:
         owners, prefix = groups(hints(Scenario)[section]), f"{section}."
+        if section == "model" and model_type in families():
+            owners = (families()[model_type],)
     while rest:
         part = rest.pop(0)
         owner = next((kind for kind in owners if part in hints(kind) and part != "name"), None)
         if owner is None:
             raise _unknown(path, prefix, part, [n for kind in owners for n in hints(kind) if n != "name"])
-        deeper = groups(hints(owner)[part]) or tuple(filter(None, [OVERRIDES.get((owner, part))]))
+        annotation = hints(owner)[part]
+        deeper = groups(annotation) if is_group(annotation) else tuple(filter(None, [OVERRIDES.get((owner, part))]))
         if not deeper and rest:
             raise InputError(f"{prefix}{part} has no fields of its own", field=path, expected=f"{prefix}{part}")
         if not deeper:
@@ -146,7 +168,17 @@ def suggest(word: str, options: Iterable[str], prefix: str = "") -> str:
     close = nearest(word, options)
     if len(options) == 1:
         return prefix + options[0]
-    return f"{prefix}{close} (one of {', '.join(options)})" if close else f"one of {', '.join(options)}"
+    listed = _listed(options)
+    return f"{prefix}{close} (one of {listed})" if close else f"one of {listed}"
+
+
+def _listed(options: list[str]) -> str:
+    """Options one after another, as many as a person would read."""
+    text = ", ".join(options)
+    if len(text) <= LIMIT_LISTED:
+        return text
+    shown = text[:LIMIT_LISTED].rpartition(", ")[0]
+    return f"{shown} and {len(options) - shown.count(', ') - 1} more"
 
 
 def nearest(word: object, options: Iterable[str]) -> str | None:
@@ -187,6 +219,8 @@ def choices(annotation: Any) -> tuple[str, ...]:
 def describe(annotation: Any) -> str:
     """What an annotation accepts, in words: type, bounds and allowed values."""
     options = members(annotation)
+    if len(options) > 1 and is_group(annotation):
+        return f"a mapping with model_type ({', '.join(families())}) and the fields of that family"
     if len(options) > 1:
         return " or ".join(describe(option) for option in options)
     kind, known = bare(annotation), bounds(annotation)

@@ -15,7 +15,7 @@ from hyscale_model import catalog
 from hyscale_model.scenario.base import default_reason
 from hyscale_model.scenario.fields import OVERRIDES, bare, bounds, hints, members
 from hyscale_model.scenario.references import REFERENCES
-from hyscale_model.scenario.schema import Assumption, Scenario, System
+from hyscale_model.scenario.schema import Assumption, DocumentLengths, Scenario, System, Workload
 
 Schema = dict[str, Any]
 
@@ -27,6 +27,20 @@ _KEYWORDS = {
     "le": "maximum",
     "lt": "exclusiveMaximum",
 }
+_DOCUMENT_FORMS: tuple[Schema, ...] = (
+    {
+        "type": "object",
+        "properties": {"histogram": {"type": "object", "minProperties": 1, "description": "length: documents"}},
+        "required": ["histogram"],
+        "additionalProperties": False,
+    },
+    {
+        "type": "object",
+        "properties": {"file": {"type": "string", "description": "one length, or length,count, a line"}},
+        "required": ["file"],
+        "additionalProperties": False,
+    },
+)
 # The path of a reference says which field it is; a field's name is enough to find it again.
 _NAMED = {path[-1]: kind for path, kind in REFERENCES.items()}
 
@@ -72,6 +86,9 @@ def _property(owner: type, entry: Field[Any], definitions: dict[str, Schema]) ->
         schema = {"anyOf": [{"type": "array", "minItems": 1}, {**weights, "minProperties": 1}]}
     elif entry.name in _NAMED and is_dataclass(bare(members(annotation)[0])):
         schema = _named(_NAMED[entry.name], annotation, definitions)
+    elif owner is Workload and entry.name == "document_lengths":
+        schema = {"anyOf": [*_value(annotation, definitions)["anyOf"], *_DOCUMENT_FORMS]}
+        definitions[DocumentLengths.__name__]["required"] = ["lengths"]
     else:
         schema = _value(annotation, definitions)
     reason = default_reason(owner, entry.name)

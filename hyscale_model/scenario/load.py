@@ -115,8 +115,8 @@ def parse_value(text: str, file: str) -> Node:
     return _without_lines(node) if node is not None else Node(None, file)
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The contents of a file of at most ``LIMIT_BYTES``.
+def read_bytes(path: str | os.PathLike[str], limit: int = LIMIT_BYTES) -> bytes:
+    """The contents of a file of at most ``limit`` bytes.
 
     Raises:
         InputError: it is not there, is a directory, cannot be read or is too large.
@@ -124,7 +124,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     file = os.fspath(path)
     try:
         with Path(path).open("rb") as stream:
-            content = stream.read(LIMIT_BYTES + 1)
+            content = stream.read(limit + 1)
     except FileNotFoundError:
         raise InputError("there is no such file", file) from None
     except IsADirectoryError:
@@ -134,8 +134,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"the file cannot be read ({reason})", file) from None
-    if len(content) > LIMIT_BYTES:
-        raise InputError(f"the file is larger than {LIMIT_BYTES} bytes", file, expected="at most 1 MiB")
+    if len(content) > limit:
+        raise InputError(f"the file is larger than {limit} bytes", file, expected=f"at most {limit >> 20} MiB")
     return content
 
 

@@ -5,12 +5,16 @@ Only fields that cost or memory depend on; ``hyscale_model.families`` says what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from hyscale_model.scenario.base import STRICT, Count, CountOrZero, Flag, Positive, Text, assumed
+from hyscale_model.scenario.base import STRICT, Count, CountOrZero, Flag, Positive, Text, assumed, whole
+
+# No model has more than a few hundred layers, and each one is looked at.
+LayerCount: TypeAlias = Annotated[int, BeforeValidator(whole), Field(ge=1, le=2000)]
 
 NONE_STATED = "none stated; only compared, never computed with"
 
@@ -24,7 +28,7 @@ class Transformer:
     name: Text
     vocab_size: Count
     hidden_size: Count
-    num_hidden_layers: Count
+    num_hidden_layers: LayerCount
     num_attention_heads: Count
     tie_word_embeddings: Flag = assumed(False, "large checkpoints keep an output head of their own")
     published_parameters: Positive | None = assumed(None, NONE_STATED)
@@ -86,6 +90,11 @@ class DeepseekV4(Transformer):
     num_experts_per_tok: Count
     n_shared_experts: CountOrZero
     hc_mult: Count = assumed(1, "no hyper-connections")
+
+    @property
+    def layer_ratios(self) -> tuple[int, ...]:
+        """One compression ratio a layer, without the entry of the multi-token prediction layer some lists end with."""
+        return self.compress_ratios[: self.num_hidden_layers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +172,34 @@ class Gpt(Transformer):
 Model: TypeAlias = Annotated[
     SparseLatentModel | DeepseekV3 | DeepseekV4 | Qwen4 | Qwen3Moe | Llama | Gpt, Field(discriminator="model_type")
 ]
+
+# model_type -> kinds of attention layers, where the type alone decides.
+LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
+    "glm_moe_dsa": ("dsa",),
+    "deepseek_v32": ("dsa",),
+    "deepseek_v3": ("mla",),
+    "qwen4_exp": ("gdn", "qsa"),
+    "qwen3_moe": ("gqa",),
+    "llama": ("gqa",),
+    "qwen3": ("gqa",),
+    "gpt": ("mha",),
+}
+
+# Ratios from this one on leave so few keys that a layer attends to all of them and needs no indexer.
+HEAVY_COMPRESSION = 128
+
+
+def compressed_kind(ratio: int) -> str:
+    """The kind of a DeepSeek-V4 layer: 0 keeps only its window (swa), 4 selects (csa), 128 attends to all (hca)."""
+    if ratio == 0:
+        return "swa"
+    return "hca" if ratio >= HEAVY_COMPRESSION else "csa"
+
+
+def layer_kinds(model: Model) -> tuple[str, ...]:
+    """The kinds of attention layers a model has, each once, in the order of its layers."""
+    if isinstance(model, DeepseekV4):
+        return tuple(dict.fromkeys(compressed_kind(ratio) for ratio in model.layer_ratios))
+    if isinstance(model, Qwen4) and model.full_attention_interval == 1:
+        return ("qsa",)
+    return LAYER_KINDS[model.model_type]

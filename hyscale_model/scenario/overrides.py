@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
-from hyscale_model.scenario.fields import ALL_SYSTEMS, field_names, groups, hints, nearest, suggest
+from hyscale_model.scenario.documents import FORMS
+from hyscale_model.scenario.fields import ALL_SYSTEMS, families, field_names, groups, hints, nearest, suggest
 from hyscale_model.scenario.load import parse_value
-from hyscale_model.scenario.node import Node
+from hyscale_model.scenario.node import Node, node_of
 from hyscale_model.scenario.references import BASES, merge, system_name
 from hyscale_model.scenario.scalars import shorten
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import DocumentLengths, Scenario
 
 SET = "--set"
 SYSTEM = "--system"
@@ -79,21 +80,39 @@ def _apply(root: Node, path: str, value: Node) -> Node:
     if section == "systems":
         return _apply_to_system(root, path, rest, value)
     parts = path.split(".")
-    _check_path(path, parts)
+    _check_path(path, parts, root)
     return merge(root, _nested(parts, value), keep_place=True)
 
 
-def _check_path(path: str, parts: list[str]) -> None:
+def _check_path(path: str, parts: list[str], root: Node) -> None:
     """Refuses a path into nothing, of which the scenario could only say that a key is unknown."""
     owners: tuple[type, ...] = (Scenario,)
     for index, part in enumerate(parts):
         options = [name for owner in owners for name in hints(owner)]
         inside = [owner for owner in owners if part in hints(owner)]
-        if not inside and not (index == 1 and part in BASES):
+        extra = FORMS if DocumentLengths in owners else BASES if index == 1 else ()
+        if not inside and part not in extra:
             prefix = ".".join(parts[:index])
             expected = suggest(part, options, f"{prefix}." if prefix else "") if options else prefix
             raise InputError(f"there is no field {shorten(path)!r}", SET, None, shorten(path), expected)
         owners = tuple(kind for owner in inside for kind in groups(hints(owner)[part]))
+        if parts[: index + 1] == ["model"]:
+            owners = _family(root.child("model")) or owners
+
+
+def _family(model: Node | None) -> tuple[type, ...]:
+    """The class of the model, where that is known before names are resolved."""
+    for _ in range(len(catalog.names("models")) + 1):
+        stated = model.child("model_type") if model is not None else None
+        if stated is not None:
+            kind = families().get(str(stated.value))
+            return (kind,) if kind else ()
+        base = model.child("extends") if model is not None and model.is_mapping else model
+        if base is None or not isinstance(base.value, str) or base.value not in catalog.names("models"):
+            return ()
+        entry = catalog.entry("models", base.value)
+        model = node_of({"extends": entry.extends, **entry.values}, SET)
+    return ()
 
 
 def _apply_to_system(root: Node, path: str, rest: str, value: Node) -> Node:

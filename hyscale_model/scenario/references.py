@@ -10,6 +10,7 @@ from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.importers import huggingface
 from hyscale_model.prediction import Origin
+from hyscale_model.scenario.documents import DOCUMENTS
 from hyscale_model.scenario.node import Node, node_of
 from hyscale_model.scenario.problems import Problems, at_node
 from hyscale_model.scenario.scalars import show
@@ -29,7 +30,7 @@ def merge(base: Node, over: Node, path: tuple[str, ...] = (), keep_place: bool =
     Where ``base`` is a catalogue name and ``over`` some fields, the fields change the named entry.
     A merged mapping stands where ``over`` does, or with ``keep_place`` where ``base`` does.
     """
-    if not over.is_mapping:
+    if not over.is_mapping or path == DOCUMENTS:
         return over
     if path in REFERENCES:
         if any(key in over.value for key in BASES):

@@ -10,6 +10,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.prediction import Origin
 from hyscale_model.scenario.assumptions import check_variables
 from hyscale_model.scenario.convert import to_scenario
+from hyscale_model.scenario.documents import expand_documents
 from hyscale_model.scenario.load import load, loads
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.origins import origins
@@ -60,6 +61,7 @@ def read_scenario(
     root = select_systems(root, systems)
     root, pinned = apply_overrides(root, overrides)
     root = expand(root, problems, text is None)
+    root = expand_documents(root, problems, text is None)
     root = check_variables(root, pinned, problems)
     scenario = to_scenario(root, problems)
     problems.raise_first()

@@ -97,7 +97,9 @@ class Layout:
     cp_order: Literal["zigzag", "contiguous"] = assumed("zigzag", "Megatron-LM cuts sequences in zigzag order")
     index_balance: Flag = assumed(True, "complementary head and tail chunks for the indexer; worth 4-7 % of a step")
     stage_layers: tuple[Count, ...] | None = assumed(
-        None, "layers are spread evenly over virtual stages, the remainder goes to the middle of the pipeline"
+        None,
+        "layers are spread evenly over virtual stages, the remainder goes to the middle of the pipeline; where layers "
+        "share an index, each stage begins on one that computes it",
     )
 
 

@@ -15,8 +15,8 @@ from hyscale_model.scenario.scalars import Scalar, resolve_plain, shorten, show
 LIMIT_DEPTH = 50
 LIMIT_NODES = 50_000
 
-# Below this key the keys are values themselves: ``choices: {true: 0.5, false: 0.5}``.
-TYPED_KEYS = frozenset({"choices"})
+# Below these the keys are values themselves: ``choices: {true: 0.5, false: 0.5}``, ``histogram: {1024: 5}``.
+TYPED_KEYS = frozenset({"choices", "histogram"})
 
 _CORE = "tag:yaml.org,2002:"
 _SCALAR_TAGS: dict[str, tuple[type, ...]] = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from hyscale_model.errors import InputError
 from hyscale_model.scenario.fields import OVERRIDES, FieldType, assign, hints, suggest
+from hyscale_model.scenario.model_rules import check_heads, check_model, check_shared_index
 from hyscale_model.scenario.node import Node
+from hyscale_model.scenario.refuse import refuse
 from hyscale_model.scenario.scalars import show
 from hyscale_model.scenario.schema import Scenario, System
 
@@ -41,28 +43,32 @@ def check_layout(scenario: Scenario, system: System) -> None:
 
     All fields must be single values, not the arrays of a sweep. Rules:
 
+    - the sizes of the model fit together and to the sequence, as its family needs (``check_model``);
     - tp * pp * cp divides the number of GPUs, dp is the quotient; tp stays inside a node and divides the heads;
-    - ep * etp divides the GPUs of a pipeline stage, ep the routed experts;
+    - ep * etp divides the GPUs of a pipeline stage, ep the routed experts; a dense model has neither;
     - each context rank has whole chunks of the sequence (two in zigzag order) that tp can cut;
     - dp * micro_batch_size divides the batch; the interleaved schedule is that of vpp > 1, needs pp > 1 and a multiple
       of pp micro-batches (Megatron-LM's rule);
     - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or
-      the pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model.
+      the pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model;
+    - where layers share an index, each virtual stage begins on one that computes it.
 
     Raises:
         InputError: one of them is broken; ``field`` is the one to change.
     """
     case = case_for(scenario, system)
-    _check_model(case, system)
+    check_model(case, system)
     data_parallel = _check_world(case, system)
+    check_heads(case, system)
     _check_experts(case, system)
     _check_sequence(case, system)
     _check_batch(case, system, data_parallel)
     _check_stages(case, system)
+    check_shared_index(case, system)
     _check_precision(case, system)
     if system.selection == "hytopk" and system.recompute_selection == "keep_scores":
         expected = "rerun, keep_indices, skip or replay"
-        _refuse(system, f"systems.{system.name}.recompute_selection", "hytopk has no scores to keep", expected)
+        refuse(system, f"systems.{system.name}.recompute_selection", "hytopk has no scores to keep", expected)
 
 
 def check_scenario(scenario: Scenario, root: Node) -> None:
@@ -104,16 +110,6 @@ def _path(field: str, scenario: Scenario) -> Sequence[str | int]:
     return ("systems",)
 
 
-def _refuse(system: System, field: str, problem: str, expected: str) -> NoReturn:
-    section, _, name = field.partition(".")
-    if (System, section) in OVERRIDES and name in getattr(system, section):
-        field = f"systems.{system.name}.{field}"
-    elif system.layout or system.training:
-        # The scenario's own value may be fine for the other systems.
-        problem = f"with the changes of system {system.name}, {problem}"
-    raise InputError(problem, field=field, expected=expected)
-
-
 def _culprit(factors: dict[str, int], whole: int) -> str:
     """The factor to blame for a product that does not divide ``whole``: one that fails alone, else the largest."""
     return max(factors, key=lambda name: (whole % factors[name] != 0, factors[name]))
@@ -127,50 +123,28 @@ def _product(factors: dict[str, int]) -> tuple[int, str]:
     return product, f"{names} = {' x '.join(map(str, factors.values()))} = {product}"
 
 
-def _check_model(case: Scenario, system: System) -> None:
-    model = case.model
-    if model.first_k_dense_replace > model.num_hidden_layers:
-        problem = (
-            f"{model.first_k_dense_replace} dense layers are more than the {model.num_hidden_layers} layers there are"
-        )
-        _refuse(system, "model.first_k_dense_replace", problem, f"at most {model.num_hidden_layers}")
-    if model.num_experts_per_tok > model.n_routed_experts:
-        problem = f"{model.num_experts_per_tok} experts a token are more than the {model.n_routed_experts} there are"
-        _refuse(system, "model.num_experts_per_tok", problem, f"at most {model.n_routed_experts}")
-    if model.index_topk > case.workload.sequence_length:
-        length = case.workload.sequence_length
-        problem = f"{model.index_topk} selected keys are more than the {length} positions of a sequence"
-        _refuse(system, "model.index_topk", problem, f"at most {length}")
-
-
 def _check_world(case: Scenario, system: System) -> int:
-    layout, cluster, model = case.layout, case.cluster, case.model
+    layout, cluster = case.layout, case.cluster
     world = cluster.nodes * cluster.gpus_per_node
     factors = {"layout.tp": layout.tp, "layout.pp": layout.pp, "layout.cp": layout.cp}
     product, shown = _product(factors)
     if world % product:
         problem = f"{shown} does not divide the {world} GPUs ({cluster.nodes} x {cluster.gpus_per_node})"
-        _refuse(system, _culprit(factors, world), problem, f"tp x pp x cp that divides {world}; the quotient is dp")
+        refuse(system, _culprit(factors, world), problem, f"tp x pp x cp that divides {world}; the quotient is dp")
     if layout.tp > cluster.gpus_per_node:
         problem = f"tp = {layout.tp} is more than the {cluster.gpus_per_node} GPUs of a node"
-        _refuse(system, "layout.tp", problem, f"at most {cluster.gpus_per_node}")
-    if model.num_attention_heads % layout.tp:
-        problem = f"tp = {layout.tp} does not divide the {model.num_attention_heads} attention heads"
-        _refuse(system, "layout.tp", problem, f"a divisor of {model.num_attention_heads}")
+        refuse(system, "layout.tp", problem, f"at most {cluster.gpus_per_node}")
     return world // product
 
 
 def _check_experts(case: Scenario, system: System) -> None:
-    layout, cluster, model = case.layout, case.cluster, case.model
+    layout, cluster = case.layout, case.cluster
     stage = cluster.nodes * cluster.gpus_per_node // layout.pp
     factors = {"layout.ep": layout.ep, "layout.etp": layout.etp}
     product, shown = _product(factors)
     if stage % product:
         problem = f"{shown} does not divide the {stage} GPUs of a pipeline stage"
-        _refuse(system, _culprit(factors, stage), problem, f"ep x etp that divides {stage}")
-    if model.n_routed_experts % layout.ep:
-        problem = f"ep = {layout.ep} does not divide the {model.n_routed_experts} routed experts"
-        _refuse(system, "layout.ep", problem, f"a divisor of {model.n_routed_experts}")
+        refuse(system, _culprit(factors, stage), problem, f"ep x etp that divides {stage}")
 
 
 def _check_sequence(case: Scenario, system: System) -> None:
@@ -181,7 +155,7 @@ def _check_sequence(case: Scenario, system: System) -> None:
     if length % parts:
         zigzag = f" x {chunks} zigzag chunks" if chunks > 1 else ""
         problem = f"{length} tokens cannot be cut into cp x tp{zigzag} = {parts} equal parts"
-        _refuse(system, "workload.sequence_length", problem, f"a multiple of {parts}")
+        refuse(system, "workload.sequence_length", problem, f"a multiple of {parts}")
 
 
 def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
@@ -192,16 +166,16 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
             f"{workload.global_batch_size} sequences are not a multiple of dp x micro_batch_size = "
             f"{data_parallel} x {workload.micro_batch_size} = {at_once}"
         )
-        _refuse(system, "workload.global_batch_size", problem, f"a multiple of {at_once}")
+        refuse(system, "workload.global_batch_size", problem, f"a multiple of {at_once}")
     interleaved = layout.schedule == "interleaved"
     if interleaved != (layout.vpp > 1):
         problem = f"the schedule is {layout.schedule} and vpp = {layout.vpp}"
         expected = "vpp above 1, or 1f1b" if interleaved else "interleaved, or vpp = 1"
-        _refuse(system, "layout.schedule", problem, expected)
+        refuse(system, "layout.schedule", problem, expected)
     if not interleaved:
         return
     if layout.pp == 1:
-        _refuse(system, "layout.vpp", f"vpp = {layout.vpp} with one pipeline stage", "pp above 1, or vpp = 1")
+        refuse(system, "layout.vpp", f"vpp = {layout.vpp} with one pipeline stage", "pp above 1, or vpp = 1")
     micro_batches = workload.global_batch_size // at_once
     # Fewer micro-batches than stages leave the pipeline unfilled, but they run.
     if micro_batches > layout.pp and micro_batches % layout.pp:
@@ -210,7 +184,7 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
             f"and there are {workload.global_batch_size} / {at_once} = {micro_batches}"
         )
         multiple = at_once * layout.pp
-        _refuse(system, "workload.global_batch_size", problem, f"a multiple of {multiple}, or 1f1b and vpp = 1")
+        refuse(system, "workload.global_batch_size", problem, f"a multiple of {multiple}, or 1f1b and vpp = 1")
 
 
 def _check_stages(case: Scenario, system: System) -> None:
@@ -221,7 +195,7 @@ def _check_stages(case: Scenario, system: System) -> None:
         problem = (
             f"pp x vpp = {layout.pp} x {layout.vpp} = {virtual} stages are more than the {layers} layers there are"
         )
-        _refuse(system, field, problem, f"pp x vpp of at most {layers}")
+        refuse(system, field, problem, f"pp x vpp of at most {layers}")
     stages = layout.stage_layers
     if stages is None:
         return
@@ -230,18 +204,18 @@ def _check_stages(case: Scenario, system: System) -> None:
         counts = (
             f"{layout.pp} numbers" if virtual == layout.pp else f"{layout.pp} numbers (stages) or {virtual} (virtual)"
         )
-        _refuse(system, field, f"{len(stages)} numbers for {layout.pp} stages", counts)
+        refuse(system, field, f"{len(stages)} numbers for {layout.pp} stages", counts)
     if sum(stages) != layers:
-        _refuse(system, field, f"the stages have {sum(stages)} layers, the model {layers}", f"a sum of {layers}")
+        refuse(system, field, f"the stages have {sum(stages)} layers, the model {layers}", f"a sum of {layers}")
     if len(stages) == layout.pp:
         uneven = [count for count in stages if count % layout.vpp]
         if uneven:
             problem = f"vpp = {layout.vpp} does not divide the {uneven[0]} layers of a stage"
-            _refuse(system, field, problem, f"multiples of {layout.vpp}, or {virtual} numbers, one a virtual stage")
+            refuse(system, field, problem, f"multiples of {layout.vpp}, or {virtual} numbers, one a virtual stage")
 
 
 def _check_precision(case: Scenario, system: System) -> None:
     for name in ("precision", "index_precision"):
         if getattr(case.training, name) == "fp8" and case.cluster.gpu.fp8_flops is None:
             problem = f"{name} is fp8, and no fp8_flops is known for {case.cluster.gpu.name}"
-            _refuse(system, f"training.{name}", problem, "bf16, or cluster.gpu.fp8_flops")
+            refuse(system, f"training.{name}", problem, "bf16, or cluster.gpu.fp8_flops")

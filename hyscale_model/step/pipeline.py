@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hyscale_model.families import anatomy
-from hyscale_model.layers.model_blocks import block_counts
+from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.schedule import split_layers
 
 
@@ -48,7 +48,13 @@ def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
 
 
 def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
-    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis."""
+    """Group the points of a batch of ``shape`` (points, draws) by pipeline structure, over a flat axis.
+
+    A scope of one layer is one stage that holds it, and one micro-batch.
+    """
+    if isinstance(case.scope, LayerScope):
+        layer = scope_counts(anatomy(case.model), case.scope)
+        return [Structure(np.arange(shape[0] * shape[1]), 1, 1, 1, layer)]
     pp = int(case.layout.pp)
     vpp, micro_batches = case.layout.vpp, sizes.micro_batches
     if not isinstance(vpp, np.ndarray) and not isinstance(micro_batches, np.ndarray):

@@ -15,7 +15,7 @@ from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
@@ -23,6 +23,7 @@ from hyscale_model.step.schedule import step_seconds
 
 NAMES = tuple(TERMS)
 ROW = {term: row for row, term in enumerate(NAMES)}
+EXPOSED = [row for term, row in ROW.items() if term.endswith("_exposed")]
 # Time in these terms is not work of the compute stream.
 IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "pp_bubble", "offload")
 
@@ -92,6 +93,7 @@ def step_times(
     times = _BlockTimes(priced, rates, shape)
     forward, backward = times.forward, times.backward
 
+    scope = cases[0].scope
     groups = join(pipelines, columns)
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
@@ -103,6 +105,8 @@ def step_times(
         at = slice(None) if len(groups) == 1 else group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
         optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
+        if isinstance(scope, LayerScope):
+            optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
         last = (optimizer + exchange).max(axis=0)
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
         run = runs[:, at]
@@ -111,6 +115,9 @@ def step_times(
             part[ROW[term]] += run[block] * values[at]
         for (block, name), values in times.hidden.items():
             hidden[name][at] += run[block] * values[at]
+        if isinstance(scope, LayerScope) and "communication" not in scope.include:
+            part[EXPOSED] = 0.0
+            makespan = part.sum(axis=0)
         pick = (stage, np.arange(stage.size))
         part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
         part[ROW["pp_bubble"]] = makespan - part.sum(axis=0)
