@@ -5,8 +5,13 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from hyscale_model.batch import case_of
 from hyscale_model.families import anatomy
+from hyscale_model.layers.memo import Memo
+from hyscale_model.layers.model_blocks import model_blocks
+from hyscale_model.layers.sizes import Sizes
 from hyscale_model.predict import predict
+from hyscale_model.rates.load import load_profile
 from hyscale_model.scenario import read_scenario
 from hyscale_model.scenario.models import DeepseekV3, DeepseekV4, Gpt, Llama, NgramTable, Qwen3Moe, Qwen4
 from hyscale_model.scenario.models import SparseLatentModel as Sparse
@@ -209,6 +214,7 @@ MODELS = {
     )
 }
 DENSE = ("llama", "gpt")
+FACTORS = {name: rate.value for name, rate in load_profile("published").factors.items()}
 # Nothing is selected in these: every attention layer meets all visible keys.
 WITHOUT_INDEX = sorted(name for name, model in MODELS.items() if not hasattr(model, "index_topk") and model != QWEN_3_8)
 
@@ -291,3 +297,21 @@ def predicted_model(resolve_model):
         return known[key]
 
     return _predicted
+
+
+@pytest.fixture(scope="session")
+def work(resolve_model):
+    """Work of every task of a system by (block, phase, place, name)."""
+
+    def _work(model, *overrides, system="megatron"):
+        scenario = resolve_model(model, *overrides).scenario
+        case = case_of(scenario, next(each for each in scenario.systems if each.name == system))
+        blocks = model_blocks(case, Sizes.of(case), FACTORS.__getitem__, Memo())
+        return {
+            (block.name, phase, place, task.name): task.work
+            for block in blocks
+            for phase, tasks in block.phases()
+            for place, task in enumerate(tasks)
+        }
+
+    return _work

@@ -3,14 +3,8 @@
 import numpy as np
 import pytest
 
-from hyscale_model.batch import case_of
-from hyscale_model.layers.memo import Memo
-from hyscale_model.layers.model_blocks import model_blocks
 from hyscale_model.layers.operation import Operation, Transfer
-from hyscale_model.layers.sizes import Sizes
-from hyscale_model.rates.load import load_profile
 
-FACTORS = {name: rate.value for name, rate in load_profile("published").factors.items()}
 # Linear in the share of a document's tokens.
 LINEAR = (
     "selection.score",
@@ -34,24 +28,6 @@ def histogram(**documents):
     lengths = ", ".join(name.removeprefix("of_") for name in documents)
     weights = ", ".join(str(count) for count in documents.values())
     return f"workload.document_lengths={{lengths: [{lengths}], weights: [{weights}]}}"
-
-
-@pytest.fixture
-def work(resolve_model):
-    """Work of every task of a system by (block, phase, place, name)."""
-
-    def _work(model, *overrides, system="megatron"):
-        scenario = resolve_model(model, *overrides).scenario
-        case = case_of(scenario, next(each for each in scenario.systems if each.name == system))
-        blocks = model_blocks(case, Sizes.of(case), FACTORS.__getitem__, Memo())
-        return {
-            (block.name, phase, place, task.name): task.work
-            for block in blocks
-            for phase, tasks in block.phases()
-            for place, task in enumerate(tasks)
-        }
-
-    return _work
 
 
 PACKED = ("workload.document_lengths=8192",)
