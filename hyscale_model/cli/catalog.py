@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from hyscale_model.errors import InputError
+
+# Where a model's keys and FLOP of one token are told: the last one of a million.
+POSITION = 1048576
+
+# What a table of GPUs shows.
+GPU_FIELDS = (
+    "architecture",
+    "sms",
+    "boost_hz",
+    "bf16_flops",
+    "fp8_flops",
+    "hbm_bytes_per_s",
+    "memory_bytes",
+    "nvlink_bytes_per_s",
+)
 
 ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published")
 
@@ -26,6 +42,9 @@ def catalog(
         data: dict[str, Any] = {each: listing(each) for each in ALL_KINDS if names(each)}
     elif name is None:
         data = {kind: listing(kind)}
+        if kind in FIGURES and data[kind]:
+            data = {kind: [{**each, **FIGURES[kind](each["name"])} for each in data[kind]]}
+            show = _show_table
     else:
         data = describe(kind, name)
         show = _show_entry
@@ -54,6 +73,52 @@ def listing(kind: str) -> list[dict[str, Any]]:
     from hyscale_model import catalog as facts
 
     return [{"name": name, "description": describe(kind, name)["description"]} for name in facts.names(kind)]
+
+
+def model_figures(name: str) -> dict[str, Any]:
+    """Parameters of a model, what one token meets at ``POSITION``, and its layers by kind."""
+    from pydantic import TypeAdapter
+
+    from hyscale_model.families import anatomy, count_parameters, keys_at, token_flops
+    from hyscale_model.scenario.models import Model
+
+    model: Model = TypeAdapter(Model).validate_python({"name": name, **_fields("models", name)})
+    built = anatomy(model)
+    parameters = count_parameters(built)
+    # Learned positions end; a token beyond them cannot be.
+    reached = getattr(model, "max_position_embeddings", POSITION) >= POSITION
+    keys = keys_at(built, POSITION) if reached else {}
+    flops = token_flops(built, POSITION) if reached else None
+    return {
+        "parameters": parameters.total,
+        "active_parameters": parameters.active,
+        "position": POSITION,
+        "keys_scored": keys.get("scored"),
+        "keys_attended": keys.get("attended"),
+        "token_flops": flops and {"weights": flops.weights, "scores": flops.scores, "attention": flops.attention},
+        "layers": {
+            "attention": dict(Counter(attention for attention, _ in built.layers)),
+            "feed_forward": dict(Counter(feed_forward for _, feed_forward in built.layers)),
+        },
+    }
+
+
+def gpu_figures(name: str) -> dict[str, Any]:
+    """Peaks of a GPU; None where there is none."""
+    fields = _fields("gpus", name)
+    return {field: fields.get(field) for field in GPU_FIELDS}
+
+
+# Kinds whose entries are listed with figures.
+FIGURES: Mapping[str, Callable[[str], dict[str, Any]]] = {"models": model_figures, "gpus": gpu_figures}
+
+
+def _fields(kind: str, name: str) -> dict[str, Any]:
+    from hyscale_model import catalog as facts
+
+    entry = facts.entry(kind, name)
+    base = _fields(kind, entry.extends) if entry.extends else {}
+    return {**base, **entry.values}
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
@@ -87,6 +152,14 @@ def _show_listing(data: Mapping[str, Any]) -> None:
             continue
         rows = [[printable(entry["name"]), printable(entry["description"] or "")] for entry in entries]
         console.print(plain_table(["name", "description"], rows, left=(0, 1), fold=(1,)))
+
+
+def _show_table(data: Mapping[str, Any]) -> None:
+    from hyscale_model.report.canvas import make_console
+    from hyscale_model.report.catalog import render_gpus, render_models
+
+    ((kind, entries),) = data.items()
+    {"models": render_models, "gpus": render_gpus}[kind](entries, make_console())
 
 
 def _show_entry(data: Mapping[str, Any]) -> None:

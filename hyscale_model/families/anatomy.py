@@ -6,7 +6,9 @@ reads it and knows no family.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Split = Literal["outputs", "inputs", "groups", "none"]
@@ -157,9 +159,9 @@ class FeedForward:
         return self.matrices * hidden * width + self.bias
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Anatomy:
-    """A model.
+    """A model. Equal models have one anatomy (see ``families.anatomy``), so it counts by identity.
 
     Attributes:
         layers: (attention kind, feed-forward kind) of each layer.
@@ -204,10 +206,17 @@ class ParameterCount:
     table: int
 
 
+@lru_cache(maxsize=256)
+def layer_counts(anatomy: Anatomy) -> tuple[tuple[tuple[AttentionKind, str], int], ...]:
+    """How often each kind of layer stands in the model: ((attention kind, feed-forward kind), layers)."""
+    return tuple(Counter(anatomy.layers).items())
+
+
+@lru_cache(maxsize=256)
 def count_parameters(anatomy: Anatomy) -> ParameterCount:
     """Sum over layers."""
     total = active = indexers = 0
-    for attention_kind, ffn_kind in anatomy.layers:
+    for (attention_kind, ffn_kind), layers in layer_counts(anatomy):
         attention, ffn = anatomy.attention(attention_kind), anatomy.feed_forward(ffn_kind)
         always = (
             attention.parameters
@@ -217,9 +226,9 @@ def count_parameters(anatomy: Anatomy) -> ParameterCount:
             + anatomy.norm_parameters
         )
         expert = ffn.expert_parameters(anatomy.hidden)
-        total += always + ffn.experts * expert
-        active += always + ffn.chosen * expert
-        indexers += attention.index_parameters
+        total += layers * (always + ffn.experts * expert)
+        active += layers * (always + ffn.chosen * expert)
+        indexers += layers * attention.index_parameters
     outside = anatomy.embedding + anatomy.head
     return ParameterCount(
         total=total + outside,

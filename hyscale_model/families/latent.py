@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from hyscale_model.families.anatomy import Anatomy, Attention, AttentionKind, Core, FeedForward, Index, Projection
 from hyscale_model.scenario.models import DeepseekV3, LatentModel, SparseLatentModel
+from hyscale_model.scenario.stages import selecting_layers
 
 
 def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
     """Latent attention in every layer; the first layers have a dense feed-forward, the others experts."""
     hidden = model.hidden_size
     if isinstance(model, SparseLatentModel):
+        own = selecting_layers(model.num_hidden_layers, model.index_topk_freq, model.index_skip_topk_offset)
         kinds: list[AttentionKind] = [
-            "dsa" if selects(model, number) else "dsa_shared" for number in range(1, model.num_hidden_layers + 1)
+            "dsa" if number in own else "dsa_shared" for number in range(1, model.num_hidden_layers + 1)
         ]
         attentions = [_sparse(model, own=True)] + ([_sparse(model, own=False)] if "dsa_shared" in kinds else [])
     else:
@@ -37,12 +39,6 @@ def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
     )
-
-
-def selects(model: SparseLatentModel, number: int) -> bool:
-    """Whether the layer of a 1-based number computes an index of its own (GLM-5.2 shares one over several layers)."""
-    past = number - model.index_skip_topk_offset
-    return past <= 0 or past % model.index_topk_freq == 0
 
 
 def _latent(model: LatentModel) -> int:

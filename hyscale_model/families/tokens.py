@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hyscale_model.families.anatomy import Anatomy, Core, count_parameters
+from hyscale_model.families.anatomy import Anatomy, Core, count_parameters, layer_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,19 @@ def token_flops(anatomy: Anatomy, position: float, active_parameters: float | No
     count = count_parameters(anatomy)
     weights = count.active - count.embedding if active_parameters is None else active_parameters
     scores = attention = 0.0
-    for kind, _ in anatomy.layers:
+    for (kind, _), layers in layer_counts(anatomy):
         layer = anatomy.attention(kind)
         if layer.index:
-            scores += 2 * layer.index.heads * layer.index.head_dim * (position // layer.index.ratio)
-        attention += layer.core.flops_per_key * attended(layer.core, position) + recurrence_flops(layer.core)
+            scores += 2 * layers * layer.index.heads * layer.index.head_dim * (position // layer.index.ratio)
+        core = layer.core.flops_per_key * attended(layer.core, position) + recurrence_flops(layer.core)
+        attention += layers * core
     return TokenFlops(weights=2 * weights, scores=scores, attention=attention)
 
 
 def keys_at(anatomy: Anatomy, position: float) -> dict[str, float]:
     """Keys scored and keys attended by one token over all layers."""
-    layers = [anatomy.attention(kind) for kind, _ in anatomy.layers]
+    layers = [(anatomy.attention(kind), number) for (kind, _), number in layer_counts(anatomy)]
     return {
-        "scored": sum(position // layer.index.ratio for layer in layers if layer.index),
-        "attended": sum(attended(layer.core, position) for layer in layers),
+        "scored": sum(number * (position // each.index.ratio) for each, number in layers if each.index),
+        "attended": sum(number * attended(each.core, position) for each, number in layers),
     }

@@ -184,6 +184,8 @@ class _Moments:
         if not self.full:
             for ffn in body.feed_forwards:
                 self.activations = self.activations + flying * runs[ffn.kind] * ffns[ffn.kind]
+        self.reserved = self.allocator * self.activations
+        self.reserved_indices = self.allocator * self.indices
 
     def _gathered(self, own: Number | None) -> Number:
         """Gathered keys: of all layers in flight without recomputation, of the layer at work with it."""
@@ -192,8 +194,8 @@ class _Moments:
         return 0.0 if own is None else own
 
     def _moment(self, name: str, more: Number = 0.0, gathered: Number = 0.0) -> None:
-        self.at[name, "activations"] = self.allocator * (self.activations + more)
-        self.at[name, "selection_indices"] = self.allocator * self.indices
+        self.at[name, "activations"] = self.reserved + self.allocator * more
+        self.at[name, "selection_indices"] = self.reserved_indices
         self.at[name, "score_table"] = self.tables
         self.at[name, "gathered_kv"] = gathered
 

@@ -13,9 +13,10 @@ from hyscale_model.report.units import interval, nominal, or_nothing, ratio
 
 def _meaning(include: Sequence[str]) -> str:
     """The parts of a layer in words; communication is always the last."""
-    names = {"attention": "attention", "hyper_connections": "hyper-connections", "ffn": "FFN"}
-    parts = [name for part, name in names.items() if part in include]
-    return " + ".join(parts) + ("" if "communication" in include else ", no communication")
+    more = {"hyper_connections": "+ hyper-connections", "ffn": "+ FFN"}
+    parts = [name for part, name in more.items() if part in include]
+    start = ["attention"] if "attention" in include and not parts else []
+    return " ".join(start + parts) + ("" if "communication" in include else ", no communication")
 
 
 def render_scopes(variants: Sequence[Mapping[str, Any]], console: Console) -> None:

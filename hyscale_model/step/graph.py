@@ -7,6 +7,7 @@ is hidden, and slows the computation beside it by the share of the GPU that the 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,18 +25,19 @@ PHASE_TERMS = {
     ("sparse_attention", "recompute"): "sparse_attention_recompute",
     ("sparse_attention", "backward"): "sparse_attention_backward",
 }
+SPLIT_TERMS = frozenset(term for term, _ in PHASE_TERMS)
 
 
 @dataclass(slots=True)
 class BlockTime:
     """Seconds of one block: costs to sum by term, and seconds of hidden transfers by parallel group."""
 
-    terms: dict[str, list[Cost]] = field(default_factory=dict)
+    terms: defaultdict[str, list[Cost]] = field(default_factory=lambda: defaultdict(list))
     hidden: dict[str, Number] = field(default_factory=dict)
 
     def add(self, term: str, cost: Cost) -> None:
         """Let time pass on the compute stream."""
-        self.terms.setdefault(term, []).append(cost)
+        self.terms[term].append(cost)
 
     def total(self) -> list[Cost]:
         """Costs of all terms."""
@@ -47,7 +49,7 @@ class BlockTime:
         result = cls()
         for time in times:
             for term, costs in time.terms.items():
-                result.terms.setdefault(term, []).extend(costs)
+                result.terms[term].extend(costs)
             for group, seconds in time.hidden.items():
                 result.hidden[group] = result.hidden.get(group, 0.0) + seconds
         return result
@@ -65,7 +67,7 @@ class Clock:
 
 def term_of(task: Task, phase: Phase) -> str:
     """The result term of a task in a phase."""
-    return PHASE_TERMS.get((task.term, phase), task.term)
+    return PHASE_TERMS[task.term, phase] if task.term in SPLIT_TERMS else task.term
 
 
 def walk(tasks: Iterable[Task], phase: Phase, clock: Clock) -> BlockTime:

@@ -22,7 +22,9 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
         "embedding": body.embedding / layout.tp,
         "head": body.head / layout.tp,
     }
-    experts: dict[str, Number] = {}
+    # A table of n-grams is looked up by every token, so it is spread over the GPUs of its stage like experts.
+    world = case.cluster.nodes * case.cluster.gpus_per_node
+    experts: dict[str, Number] = {"embedding": body.table / (world / layout.pp)} if body.table else {}
     for attention in body.attentions:
         split = sum(each.parameters for each in attention.projections if each.split != "none")
         shared[f"{attention.kind}.input"] = (

@@ -11,7 +11,7 @@ from hyscale_model.families import anatomy
 from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import LayerScope, Scenario
-from hyscale_model.step.schedule import split_layers
+from hyscale_model.scenario.stages import virtual_stage_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,12 @@ class Structure:
         return self.counts.reshape(self.vpp, self.pp, -1).sum(axis=0)
 
 
-def virtual_stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
-    """Layers of each virtual stage: as given (per virtual stage, or per rank and then cut evenly), or split evenly."""
-    layout = case.layout
-    given = layout.stage_layers
-    if given is None:
-        return split_layers(len(anatomy(case.model).layers), layout.pp * vpp)
-    if len(given) == layout.pp * vpp:
-        return given
-    cut = [split_layers(layers, vpp) for layers in given]
-    return tuple(cut[stage % layout.pp][stage // layout.pp] for stage in range(layout.pp * vpp))
+def _stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
+    """Layers of each virtual stage; where layers share a selection, every stage begins on one that selects."""
+    layers = anatomy(case.model).layers
+    selecting = tuple(number for number, (kind, _) in enumerate(layers, start=1) if kind != "dsa_shared")
+    shared = selecting if len(selecting) < len(layers) else None
+    return virtual_stage_layers(len(layers), int(case.layout.pp), vpp, case.layout.stage_layers, shared)
 
 
 def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
@@ -68,7 +64,7 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
-    counts = block_counts(anatomy(case.model), virtual_stage_layers(case, vpp))
+    counts = block_counts(anatomy(case.model), _stage_layers(case, vpp))
     return Structure(columns, pp, vpp, micro_batches, counts)
 
 

@@ -16,13 +16,6 @@ import numpy as np
 STEADY_DEPTHS = 6
 
 
-def split_layers(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers of each virtual stage: even, the remainder in the middle, as the ends hold embedding and head."""
-    base, extra = divmod(layers, stages)
-    first = (stages - extra) // 2
-    return tuple(base + (first <= index < first + extra) for index in range(stages))
-
-
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Dependency graph of a step. Passes are numbered from 1 level by level; 0 is the start of the step.

@@ -37,7 +37,7 @@ CASES = [
     ("model: glm-5.1", "model: {extends: glm-5.1, hf_config: x}", 4, "model", "either"),
     ("model: glm-5.1", "model: {extends: glm-5.1, index_top: 1}", 4, "model.index_top", "index_topk"),
     ("model: glm-5.1", "model: {name: x}", 4, "model.model_type", "glm_moe_dsa"),
-    ("model: glm-5.1", "", 2, "model", "name from the catalogue (glm-5.1"),
+    ("model: glm-5.1", "", 2, "model", "name from the catalogue ("),
     ("cluster: 512xh20", f"cluster: {{gpu: h20, {GPUS}}}", 5, "cluster.gpu", "h20-141, h20-96"),
     ("cluster: 512xh20", f"cluster: {{gpu: {{extends: h20-96, sms: x}}, {GPUS}}}", 5, "cluster.gpu.sms", "whole"),
     ("cluster: 512xh20", "cluster: {gpu: h20-96, nodes: 64, gpus_per_node: 8}", 5, "cluster.nic_gbit_per_gpu", "above"),

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hyscale_model.step.schedule import rank_order, split_layers, step_seconds
+from hyscale_model.scenario.stages import even_split
+from hyscale_model.step.schedule import rank_order, step_seconds
 
 
 def forwards(pp, vpp, micro_batches):
@@ -170,7 +171,7 @@ def test_an_unfilled_pipeline_takes_the_way_of_one_micro_batch_and_then_some(mic
 
 @given(layers=st.integers(1, 200), stages=st.integers(1, 40))
 def test_layers_are_spread_evenly_with_the_remainder_in_the_middle(layers, stages):
-    split = split_layers(layers, stages)
+    split = even_split(layers, stages)
     assert sum(split) == layers
     assert len(split) == stages
     assert max(split) - min(split) <= 1
