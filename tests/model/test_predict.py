@@ -619,3 +619,12 @@ def test_what_cannot_be_priced_is_refused(predicted):
     with pytest.raises(UnpricedError) as refused:
         predicted("systems.hyscale.backend=unfused")
     assert "backend" in refused.value.field
+
+
+# One model among families ------------------------------------------------------------------------------------
+
+
+def test_glm_5_1_costs_what_it_did_when_it_was_the_only_model(predicted):
+    """Describing layers as data changes no number of the published scenario."""
+    nominal = {name: system["step_time_s"]["nominal"] for name, system in predicted()["systems"].items()}
+    assert nominal["megatron"] == pytest.approx(172.03, rel=1e-3)

@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyscale_model.batch import assign, case_of
+from hyscale_model.families import anatomy
 from hyscale_model.layers.hytopk import HyTopKSizes, mean_samples
-from hyscale_model.layers.selection import replay_scoring
-from hyscale_model.layers.sizes import Sizes, mean_selected
+from hyscale_model.layers.selection import Selector, replay_scoring
+from hyscale_model.layers.sizes import IndexSizes, Sizes, mean_selected
 
 LENGTHS = (1, 2, 100, 2047, 2048, 2049, 4095, 4096, 4097, 8192, 65536, 524288, 524289, 700001, 1048576, 1500000)
 
@@ -64,20 +65,28 @@ def case(resolve, **changes):
     return case_of(scenario, scenario.systems[0])
 
 
+def rows_of(found):
+    """Sizes of the indexer of a case."""
+    return IndexSizes.of(found, Sizes.of(found), anatomy(found.model).attention("dsa").index)
+
+
 def test_a_causal_query_sees_half_the_sequence_on_average(resolve):
-    sizes = Sizes.of(case(resolve, workload__sequence_length=4096))
-    assert sizes.visible == np.arange(1, 4097).mean() == sizes.scored
+    found = case(resolve, workload__sequence_length=4096)
+    sizes, rows = Sizes.of(found), rows_of(found)
+    assert sizes.visible(1) == rows.visible == np.arange(1, 4097).mean() == rows.scored
+    assert rows.keys == rows.held_keys == 4096
+    assert rows.selected == sizes.selected(2048, 1) == np.minimum(np.arange(1, 4097), 2048).mean()
 
 
 def test_without_causal_skipping_every_key_is_scored(resolve):
     scenario = resolve("systems.*.causal_skip=false", small=True).scenario
-    assert Sizes.of(case_of(scenario, scenario.systems[0])).scored == 65536
+    assert rows_of(case_of(scenario, scenario.systems[0])).scored == 65536
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4, 8])
 def test_contiguous_ranks_wait_for_the_last_one(resolve, cp):
     length = 4096
-    found = Sizes.of(
+    found = rows_of(
         case(resolve, workload__sequence_length=length, layout__cp=cp, layout__cp_order="contiguous", cluster__nodes=2)
     )
     by_rank = np.arange(1, length + 1).reshape(cp, -1).mean(axis=1)
@@ -90,7 +99,7 @@ def test_zigzag_ranks_see_the_same_number_of_keys(resolve, cp):
     chunks = np.arange(1, length + 1).reshape(2 * cp, -1)
     by_rank = [np.concatenate([chunks[rank], chunks[-1 - rank]]).mean() for rank in range(cp)]
     assert max(by_rank) == min(by_rank)
-    found = Sizes.of(case(resolve, workload__sequence_length=length, layout__cp=cp, cluster__nodes=2))
+    found = rows_of(case(resolve, workload__sequence_length=length, layout__cp=cp, cluster__nodes=2))
     assert found.slowest_over_mean == 1
 
 
@@ -100,13 +109,14 @@ def test_ranks_make_up_the_cluster_and_queries_the_sequence(resolve):
     assert sizes.world == 512
     assert sizes.dp * scenario.layout.tp * scenario.layout.pp * scenario.layout.cp == 512
     assert sizes.queries == 8192
-    assert sizes.queries * scenario.layout.cp == 1048576
+    assert sizes.queries * scenario.layout.cp == sizes.longest() == sizes.held_tokens == 1048576
     assert sizes.micro_batches * sizes.dp == scenario.workload.global_batch_size
 
 
 @pytest.mark.parametrize("length", [1024, 65536])
 def test_replay_scores_the_kept_entries_and_no_others(resolve, length):
     replayed = case(resolve, workload__sequence_length=length)
-    (work,) = replay_scoring(replayed, Sizes.of(replayed)).values()
+    selector = Selector.of(replayed, anatomy(replayed.model).attention("dsa").index, Sizes.of(replayed))
+    (work,) = replay_scoring(selector).values()
     kept = np.minimum(np.arange(1, length + 1), 2048).sum() / 4
     assert work.flops == pytest.approx(2 * kept * 32 * 128, rel=1e-12)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyscale_model.errors import InputError
-from hyscale_model.layers.parameters import Parameters
+from hyscale_model.families import anatomy, count_parameters
 from hyscale_model.memory.stages import in_flight
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.step.schedule import rank_order
@@ -55,7 +55,7 @@ def test_a_gathered_sequence_holds_a_latent_and_an_index_key_a_token(predicted):
 def test_weights_of_all_ranks_are_the_model_as_often_as_it_is_replicated(predicted, resolve, layout):
     overrides, gpus = LAYOUTS[layout]
     scenario = resolve(*overrides).scenario
-    counted = Parameters.of(scenario.model)
+    counted = count_parameters(anatomy(scenario.model))
     experts = 75 * 256 * 3 * 6144 * 2048
     per_rank = (counted.total - experts) + experts / scenario.layout.ep
     found = memory(predicted, *overrides)
@@ -70,7 +70,7 @@ def test_weights_of_all_ranks_are_the_model_as_often_as_it_is_replicated(predict
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_distributed_optimizer_holds_every_state_once(predicted, resolve, layout):
     overrides, gpus = LAYOUTS[layout]
-    total = Parameters.of(resolve(*overrides).scenario.model).total
+    total = count_parameters(anatomy(resolve(*overrides).scenario.model)).total
     states = sum(of_stages(memory(predicted, *overrides), "optimizer")) * gpus
     assert states == pytest.approx(3 * 4 * total, rel=1e-12)
 
