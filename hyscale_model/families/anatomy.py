@@ -67,7 +67,7 @@ class Core:
         form: sparse: ``topk`` selected entries; dense: every visible entry; linear: a state instead of keys.
         heads: query heads; ``groups``: key-value heads they share.
         key_width, value_width: widths in the core; 2 (key + value) FLOP per key and head.
-        gathered_width: values a token contributes to what context ranks gather, before ``ratio``.
+        gathered_values: values a token contributes to what context ranks gather, compressed ones in part.
         ratio: tokens an entry stands for; ``entry_tokens``: keys attended for a selected entry.
         window: last tokens attended besides, as they are.
     """
@@ -77,7 +77,7 @@ class Core:
     groups: int
     key_width: int
     value_width: int
-    gathered_width: int
+    gathered_values: float
     topk: int = 0
     ratio: int = 1
     entry_tokens: int = 1
@@ -168,6 +168,7 @@ class Anatomy:
         attentions, feed_forwards: what the kinds are.
         norm_parameters: norms around the two blocks of a layer.
         embedding, head: parameters before the first and after the last layer.
+        tied: whether the output head multiplies by the embedding, and so has no matrix of its own.
         table: parameters that are looked up, not multiplied (n-gram embeddings).
         streams: residual streams of hyper-connections; 1: an ordinary residual.
     """
@@ -180,6 +181,7 @@ class Anatomy:
     norm_parameters: int
     embedding: int
     head: int
+    tied: bool = False
     table: int = 0
     streams: int = 1
 
@@ -196,11 +198,13 @@ class Anatomy:
 class ParameterCount:
     """Parameters without multi-token prediction and hyper-connections; the n-gram table apart.
 
-    ``active``: what a token meets, embedding and head included. ``indexers``: the part of it in indexers.
+    ``active``: what a token meets, embedding and head included. ``multiplied``: weights it is multiplied by, without
+    the embedding, which is looked up, and with the head, tied or not. ``indexers``: the part of it in indexers.
     """
 
     total: int
     active: int
+    multiplied: int
     embedding: int
     indexers: int
     table: int
@@ -233,6 +237,7 @@ def count_parameters(anatomy: Anatomy) -> ParameterCount:
     return ParameterCount(
         total=total + outside,
         active=active + outside,
+        multiplied=active + anatomy.head + (anatomy.vocabulary * anatomy.hidden if anatomy.tied else 0),
         embedding=anatomy.embedding,
         indexers=indexers,
         table=anatomy.table,

@@ -33,6 +33,7 @@ def v4_anatomy(model: DeepseekV4) -> Anatomy:
         norm_parameters=2 * hidden,
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
+        tied=model.tie_word_embeddings,
         streams=model.hc_mult,
     )
 
@@ -64,7 +65,7 @@ def _attention(model: DeepseekV4, ratio: int) -> Attention:
         groups=1,
         key_width=width,
         value_width=width,
-        gathered_width=width if ratio else 0,
+        gathered_values=width / ratio if ratio else 0,
         topk=model.index_topk if kind == "csa" else 0,
         ratio=ratio or 1,
         window=model.sliding_window,

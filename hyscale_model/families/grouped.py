@@ -33,6 +33,7 @@ def grouped_anatomy(model: Llama | Qwen3Moe) -> Anatomy:
         norm_parameters=2 * hidden,
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
+        tied=model.tie_word_embeddings,
     )
 
 
@@ -55,6 +56,7 @@ def gpt_anatomy(model: Gpt) -> Anatomy:
         norm_parameters=4 * hidden,
         embedding=(model.vocab_size + model.max_position_embeddings) * hidden,
         head=2 * hidden if model.tie_word_embeddings else (model.vocab_size + 2) * hidden,
+        tied=model.tie_word_embeddings,
     )
 
 
@@ -76,7 +78,7 @@ def _attention(
             groups=groups,
             key_width=width,
             value_width=width,
-            gathered_width=2 * groups * width,
+            gathered_values=2 * groups * width,
         ),
         norm_parameters=norms,
         passed_values=2 * (heads + groups) * width,

@@ -38,6 +38,7 @@ def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
         norm_parameters=2 * hidden,
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
+        tied=model.tie_word_embeddings,
     )
 
 
@@ -92,7 +93,7 @@ def _sparse(model: SparseLatentModel, own: bool) -> Attention:
             groups=1,
             key_width=_latent(model),
             value_width=rank,
-            gathered_width=_latent(model),
+            gathered_values=_latent(model),
             topk=model.index_topk,
         ),
         index=index if own else None,
@@ -115,7 +116,7 @@ def _dense(model: DeepseekV3) -> Attention:
             groups=heads,
             key_width=model.qk_nope_head_dim + model.qk_rope_head_dim,
             value_width=model.v_head_dim,
-            gathered_width=_latent(model),
+            gathered_values=_latent(model),
         ),
         norm_parameters=model.q_lora_rank + model.kv_lora_rank,
         passed_values=_passed(model),

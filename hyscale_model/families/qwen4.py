@@ -33,6 +33,7 @@ def qwen4_anatomy(model: Qwen4) -> Anatomy:
         norm_parameters=2 * hidden,
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
+        tied=model.tie_word_embeddings,
         table=model.ple.rows * model.ple.row_width if model.ple else 0,
         streams=model.hc_count,
     )
@@ -71,7 +72,7 @@ def _sparse(model: Qwen4) -> Attention:
             groups=groups,
             key_width=width,
             value_width=width,
-            gathered_width=2 * groups * width,
+            gathered_values=2 * groups * width,
             topk=topk,
             ratio=model.indexer_compress_ratio,
             entry_tokens=model.indexer_compress_ratio,
@@ -103,7 +104,7 @@ def _linear(model: Qwen4) -> Attention:
             groups=model.linear_num_key_heads,
             key_width=model.linear_key_head_dim,
             value_width=model.linear_value_head_dim,
-            gathered_width=0,
+            gathered_values=0,
         ),
         norm_parameters=mixed * model.linear_conv_kernel_dim
         + 2 * model.linear_num_value_heads

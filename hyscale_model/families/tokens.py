@@ -42,7 +42,7 @@ def token_flops(anatomy: Anatomy, position: float, active_parameters: float | No
     ``active_parameters`` replaces the counted ones (without the input embedding, which is looked up).
     """
     count = count_parameters(anatomy)
-    weights = count.active - count.embedding if active_parameters is None else active_parameters
+    weights = count.multiplied if active_parameters is None else active_parameters
     scores = attention = 0.0
     for (kind, _), layers in layer_counts(anatomy):
         layer = anatomy.attention(kind)

@@ -122,12 +122,12 @@ def _core(
     core = attention.core
     pair = core_operations(case, sizes, core, factor)
     attend = (
-        *_reorder("cp.keys_reorder", case, sizes, core.gathered_width / core.ratio, after=("cp.keys",)),
+        *_reorder("cp.keys_reorder", case, sizes, core.gathered_values, after=("cp.keys",)),
         Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward, after=("cp.keys", "offload.load")),
     )
     return attend, (
         Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
-        *_scatter("cp.keys_gradient", case, sizes, core.gathered_width / core.ratio),
+        *_scatter("cp.keys_gradient", case, sizes, core.gathered_values),
         *(_index_backward(case, sizes, attention) if with_loss else ()),
     )
 
@@ -161,7 +161,7 @@ def _gathers(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, 
     if attention.index is not None:
         work = Transfer(kind="all_gather", group="cp", payload_bytes=index)
         tasks.append(Task(name="cp.index_keys", term=term, work=work))
-    if attention.core.gathered_width:
+    if attention.core.gathered_values:
         work = Transfer(kind="all_gather", group="cp", payload_bytes=keys)
         tasks.append(Task(name="cp.keys", term=term, work=work, blocking=not overlap))
     if attention.index is not None:
@@ -173,7 +173,7 @@ def _gathers(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, 
 def gathered_bytes(sizes: Sizes, attention: Attention) -> tuple[Number, Number]:
     """Bytes of keys and values, and of index keys, of the whole micro-batch on one rank."""
     core, index = attention.core, attention.index
-    keys = sizes.held_tokens / core.ratio * core.gathered_width * BF16_BYTES
+    keys = sizes.held_tokens * core.gathered_values * BF16_BYTES
     if index is None:
         return keys, 0.0
     return keys, sizes.held_tokens / index.ratio * index_key_bytes(index.head_dim, sizes.fp8_index)

@@ -63,7 +63,7 @@ def attention_flops(case: Scenario, sizes: Sizes, core: Core) -> Number:
 def _traffic(case: Scenario, sizes: Sizes, core: Core) -> tuple[Number, Number]:
     """Bytes of queries and outputs, and of the keys and values of the whole sequence, BF16."""
     rows = sizes.tokens * core.heads / case.layout.tp * BF16_BYTES * (core.key_width + core.value_width)
-    return rows, sizes.held_tokens / core.ratio * core.gathered_width * BF16_BYTES
+    return rows, sizes.held_tokens * core.gathered_values * BF16_BYTES
 
 
 def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePair:

@@ -27,7 +27,7 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
     shared = heads / max(core.groups / case.layout.tp, 1)
     attended = rows.selected * core.entry_tokens
     kept = rows.queries * rows.selected
-    keys = sizes.held_tokens / core.ratio * core.gathered_width
+    keys = sizes.held_tokens * core.gathered_values
     teacher = Operation(
         family="index_teacher",
         flops=TEACHER_PASSES * 2 * sizes.tokens * heads * attended * core.key_width * padded_rows(shared) / shared,

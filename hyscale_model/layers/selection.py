@@ -157,7 +157,7 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     samples = sum(share * mean_samples(length / ratio) for length, share in documents)
     # A causal query of context l expects 3k candidates, or all of its keys.
     candidates = sum(
-        share * mean_selected(length / ratio, HyTopKSizes.of(length / ratio, topk).candidates)
+        share * mean_selected(length, HyTopKSizes.of(length / ratio, topk).candidates, ratio)
         for length, share in documents
     )
     appended = CANDIDATE_BYTES * queries * candidates

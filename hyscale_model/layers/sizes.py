@@ -65,7 +65,7 @@ class Sizes:
 
     def selected(self, bound: Number, ratio: int) -> Number:
         """Mean of min(bound, visible entries)."""
-        return sum(share * mean_selected(length / ratio, bound) for length, share in self.documents)
+        return sum(share * mean_selected(length, bound, ratio) for length, share in self.documents)
 
 
 def documents(case: Scenario) -> tuple[tuple[Number, float], ...]:
@@ -79,14 +79,21 @@ def documents(case: Scenario) -> tuple[tuple[Number, float], ...]:
 
 
 def mean_visible(length: Number, ratio: int) -> Number:
-    """Mean over positions 1..length of the complete entries of ``ratio`` tokens: (K - 1) / 2 + 1 / ratio, K entries."""
-    return (length / ratio - 1) / 2 + 1 / ratio
+    """Mean over positions 1..length of the complete entries of ``ratio`` tokens, floor(position / ratio).
+
+    Entry e is the last complete one for ``ratio`` positions, the last entry K for length - ratio K + 1 of them.
+    """
+    entries = length // ratio
+    return (ratio * entries * (entries - 1) / 2 + (length - ratio * entries + 1) * entries) / length
 
 
-def mean_selected(keys: Number, bound: Number) -> Number:
-    """Mean of min(position, bound) over positions 1..keys: b - b (b - 1) / (2 keys) with b = min(bound, keys)."""
-    kept = minimum(bound, keys)
-    return kept - kept * (kept - 1) / (2 * keys)
+def mean_selected(length: Number, bound: Number, ratio: int = 1) -> Number:
+    """Mean over positions 1..length of min(bound, complete entries of ``ratio`` tokens)."""
+    entries = length // ratio
+    before = maximum(entries - 1, 0)
+    rising = minimum(before, bound)
+    full = ratio * (rising * (rising + 1) / 2 + (before - rising) * bound)
+    return (full + (length - ratio * entries + 1) * minimum(entries, bound)) / length
 
 
 def mean_attended(sizes: Sizes, core: Core) -> Number:

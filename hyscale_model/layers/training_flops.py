@@ -18,7 +18,7 @@ def training_flops_per_token(case: Scenario, sizes: Sizes) -> Number:
     """
     body = anatomy(case.model)
     count = count_parameters(body)
-    flops: Number = 6 * (count.active - count.embedding - count.indexers) + 4 * count.indexers
+    flops: Number = 6 * (count.multiplied - count.indexers) + 4 * count.indexers
     for (kind, _), layers in layer_counts(body):
         layer = body.attention(kind)
         core = layer.core.flops_per_key * mean_attended(sizes, layer.core) + recurrence_flops(layer.core)

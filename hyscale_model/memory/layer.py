@@ -47,7 +47,7 @@ def attention_bytes(case: Scenario, sizes: Sizes, attention: Attention, hidden: 
     index, core = attention.index, attention.core
     keys, index_keys = gathered_bytes(sizes, attention)
     trains_index = equals(case.training.index_loss, "sparse") if index else 0.0
-    values: Number = sizes.held_tokens * core.gathered_width / core.ratio
+    values: Number = sizes.held_tokens * core.gathered_values
     if index:
         values = values + trains_index * sizes.held_tokens * index.head_dim / index.ratio
     activations = BF16_BYTES * sizes.tokens * _token_values(case, attention, hidden)

@@ -166,7 +166,10 @@ class _Moments:
     def _stored(self, body: Anatomy, kinds: dict[str, AttentionBytes], ffns: dict[str, Number], kept: Number) -> None:
         """What is held of every layer in flight: activations, indices, score tables, gathered keys."""
         runs, flying = self.stages.runs, self.stages.in_flight
-        keeps = (self.policy in KEEPS_INDICES or not self.full) and self.case.systems[0].index_storage == "device"
+        # A layer that shares a selection is recomputed before the layer that made it, so that one must be kept.
+        shared = any(attention.kind == "dsa_shared" for attention in body.attentions)
+        keeps = shared or self.policy in KEEPS_INDICES or not self.full
+        keeps = keeps and self.case.systems[0].index_storage == "device"
         self.activations: Number = 0.0
         self.indices: Number = 0.0
         self.tables: Number = 0.0

@@ -20,7 +20,8 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
     layout, body = case.layout, anatomy(case.model)
     shared: dict[str, Number] = {
         "embedding": body.embedding / layout.tp,
-        "head": body.head / layout.tp,
+        # The last stage of a pipeline keeps a copy of the embedding that a tied head multiplies by.
+        "head": (body.head + (body.vocabulary * body.hidden if body.tied and layout.pp > 1 else 0)) / layout.tp,
     }
     # A table of n-grams is looked up by every token, so it is spread over the GPUs of its stage like experts.
     world = case.cluster.nodes * case.cluster.gpus_per_node
