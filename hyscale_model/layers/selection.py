@@ -74,7 +74,9 @@ class Selector:
         once = factor("filter_per_score" if self.system.selection == "hytopk" else "table_per_score")
         fp8 = self.sizes.fp8_index
         key_bytes = index_key_bytes(self.index.head_dim, fp8)
-        read = minimum(keys * self.case.workload.micro_batch_size, self.rows.held_keys)
+        # Each document's queries read that document's keys.
+        documents = self.sizes.held_tokens / self.sizes.mean_length()
+        read = minimum(keys * documents, self.rows.held_keys)
         return Operation(
             family=self.family,
             flops=self.flops(queries, keys),

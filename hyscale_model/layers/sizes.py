@@ -59,6 +59,10 @@ class Sizes:
         """Length of the longest document."""
         return maximum(*(length for length, _ in self.documents))
 
+    def mean_length(self) -> Number:
+        """Mean length of the documents."""
+        return 1 / sum(share / length for length, share in self.documents)
+
     def visible(self, ratio: int) -> Number:
         """Mean entries of ``ratio`` tokens that are complete and not later than a query."""
         return sum(share * mean_visible(length, ratio) for length, share in self.documents)
@@ -135,7 +139,8 @@ class IndexSizes:
         # In contiguous order, or when the indexer sees the order undone, the last rank's queries see
         # keys - half a chunk on average; zigzag pairs an early with a late chunk.
         balanced = equals(layout.cp_order, "zigzag") * where(layout.index_balance, 1.0, 0.0)
-        last = (keys * (1 - 0.5 / layout.cp)) / visible
+        # Documents shorter than an entry have nothing to score, and nobody waits.
+        last = maximum(keys * (1 - 0.5 / layout.cp), visible) / maximum(visible, 1e-9)
         return cls(
             queries=sizes.queries,
             held_keys=sizes.held_tokens / index.ratio,

@@ -23,9 +23,10 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
         # The last stage of a pipeline keeps a copy of the embedding that a tied head multiplies by.
         "head": (body.head + (body.vocabulary * body.hidden if body.tied and layout.pp > 1 else 0)) / layout.tp,
     }
-    # A table of n-grams is looked up by every token, so it is spread over the GPUs of its stage like experts.
-    world = case.cluster.nodes * case.cluster.gpus_per_node
-    experts: dict[str, Number] = {"embedding": body.table / (world / layout.pp)} if body.table else {}
+    # A table of n-grams is looked up by every token like experts are, and spread over the same ranks.
+    experts: dict[str, Number] = {}
+    if body.table:
+        experts["embedding"] = body.table / (layout.ep * layout.etp)
     for attention in body.attentions:
         split = sum(each.parameters for each in attention.projections if each.split != "none")
         shared[f"{attention.kind}.input"] = (

@@ -87,7 +87,6 @@ def test_qsa_gathers_index_keys_of_blocks(work, models):
     assert task(work(models["qwen3.8-flash-next"]), "qsa.core", "cp.index_keys").payload_bytes == 2 * LENGTH / 4 * 128
 
 
-@pytest.mark.xfail(strict=True, reason="keys and values of QSA are those of tokens, and are gathered as if of blocks")
 def test_qsa_gathers_keys_and_values_of_tokens(work, models):
     """2 key-value heads of 256, key and value: 1,024 values a token."""
     assert task(work(models["qwen3.8-flash-next"]), "qsa.core", "cp.keys").payload_bytes == 2 * LENGTH * 1024
