@@ -107,7 +107,8 @@ def step_times(
         optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
         if isinstance(scope, LayerScope):
             optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
-        last = (optimizer + exchange).max(axis=0)
+        ending = optimizer + exchange
+        last = ending.max(axis=0)
         runs[:, at] = group.micro_batches * group.rank_counts[stage].T
         run = runs[:, at]
         part = np.zeros((len(NAMES), stage.size))
@@ -120,10 +121,12 @@ def step_times(
             makespan = part.sum(axis=0)
         pick = (stage, np.arange(stage.size))
         part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
-        part[ROW["pp_bubble"]] = makespan - part.sum(axis=0)
+        idle = makespan - part.sum(axis=0)
+        # A sum's rounding is no bubble.
+        part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * makespan, 0.0, idle)
         part[ROW["optimizer"]] = optimizer[pick]
         part[ROW["dp_communication_exposed"]] = exchange[pick]
-        part[ROW["waiting"]] += last - optimizer[pick] - exchange[pick]
+        part[ROW["waiting"]] += last - ending[pick]
         terms[:, at] = part
         seconds[at] = makespan + last
         stage_of[at] = stage

@@ -65,11 +65,10 @@ def test_terms_sum_to_the_step(predicted, name):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_no_time_is_negative(predicted, name):
     for system in variant(predicted, name, draws=16)["systems"].values():
-        slack = 1e-9 * system["step_time_s"]["nominal"]
         for path, value in leaves(
             {key: system[key] for key in ("time_s", "terms", "hidden_communication_s", "floor_s")}
         ):
-            assert not is_number(value) or value >= -slack, path
+            assert not is_number(value) or value >= 0, path
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -385,7 +384,7 @@ def test_one_gpu_only_computes(predicted):
 
 
 def test_one_stage_has_no_bubble(predicted):
-    assert times(predicted, "layout.pp=1").get("pp_bubble", 0.0) == pytest.approx(0, abs=1e-9)
+    assert "pp_bubble" not in times(predicted, "layout.pp=1")
     assert times(predicted)["pp_bubble"] > 0
 
 

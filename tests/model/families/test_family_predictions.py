@@ -57,8 +57,7 @@ def test_terms_sum_to_the_step(predicted_model, model, depth):
     for system in data["systems"].values():
         assert sum(system["time_s"].values()) == pytest.approx(system["step_time_s"]["nominal"], rel=1e-9)
         assert set(system["time_s"]) == set(system["terms"]) <= set(TERMS)
-        slack = -1e-9 * system["step_time_s"]["nominal"]
-        assert all(value >= slack for value in system["time_s"].values())
+        assert all(value > 0 for value in system["time_s"].values())
         assert 0 < system["model_flops_utilization"] < 1
 
 
@@ -70,9 +69,8 @@ def test_a_prediction_is_plain_finite_json(predicted_model, model):
 
 def test_intervals_hold_no_negative_time(predicted_model, model):
     for system in predicted_model(model, draws=8)["systems"].values():
-        slack = -1e-9 * system["step_time_s"]["nominal"]
         for row in system["terms"].values():
-            assert slack <= row["p10"] <= row["p50"] <= row["p90"]
+            assert 0 <= row["p10"] <= row["p50"] <= row["p90"]
         step = system["step_time_s"]
         assert 0 < step["p10"] <= step["p50"] <= step["p90"]
 
