@@ -87,7 +87,10 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         }
     if isinstance(scenario.scope, LayerScope):
         data["scope_variants"] = scope_variants(scenario, scenario.scope, values, sampled, profile)
-    data["reported"], dropped = compare(scenario.reported, data, named)
+    data["reported"], dropped = compare([] if resolved.restated else scenario.reported, data, named)
+    if scenario.reported and resolved.restated:
+        changed_paths = ", ".join(resolved.restated)
+        dropped.append(f"reported results are not compared: they belong to the file, and {changed_paths} was set")
     data["warnings"] += dropped
     data["origins"] |= result_origins(data, profile)
     return Prediction(data)

@@ -14,11 +14,6 @@ class Group(StrEnum):
     """Groups of checks."""
 
     paper = "paper"
-    kernels = "kernels"
-    collectives = "collectives"
-    layers = "layers"
-    memory = "memory"
-    runs = "runs"
 
 
 def check(

@@ -24,15 +24,17 @@ from hyscale_model.importers.huggingface_fields import (
     REASONS,
     RENAMED,
 )
-from hyscale_model.importers.huggingface_patterns import derived
+from hyscale_model.importers.huggingface_patterns import LISTS, derived, whole
 from hyscale_model.importers.imported import UNKNOWN, Entry, Imported, Unexpressed, unexpressed
-from hyscale_model.scenario.fields import families, suggest
+from hyscale_model.scenario.fields import families
 from hyscale_model.scenario.load import decode, read_bytes
 from hyscale_model.scenario.scalars import show
 
 # Fields of the schema that no configuration file has.
 _OWN = frozenset({"name", "model_type", "published_parameters", "published_active_parameters"})
 _NESTED = "text_config"
+# What other fields are derived from.
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 def model_fields(path: str | Path) -> dict[str, Any]:
@@ -62,35 +64,52 @@ def read_config(path: str | Path) -> Imported:
     known = {name: name for name in families()} | dict(ALIASES)
     if not isinstance(stated, str) or stated not in known:
         found = "there is no model_type" if stated is None else f"model_type {show(stated)} is not supported"
-        raise InputError(found, file, field="model_type", expected=suggest(str(stated), known))
+        raise InputError(found, file, field="model_type", expected=f"one of {', '.join(sorted(known))}")
     family = known[stated]
-    entries: dict[str, Entry] = {"name": Entry(path.resolve().parent.name or path.stem, "the folder", stated=False)}
+    own_name = path.name != "config.json" and path.stem
+    named = Entry(own_name, "the file", stated=False) if own_name else Entry(_folder(path), "the folder", stated=False)
+    entries: dict[str, Entry] = {"name": named}
     entries["model_type"] = Entry(family, "model_type" if family == stated else f"model_type {stated}, computed alike")
     renamed = {RENAMED.get(stated, {}).get(key, key): key for key in config}
     values = {name: config[key] for name, key in renamed.items()}
+    for name in _SIZES:
+        if values.get(name) is not None and whole(values, name) is None:
+            raise InputError(f"{renamed[name]} is {show(values[name])}", file, expected="a whole number above 0")
     extra, used, notes = derived(family, values, DEFAULTS.get(stated, DEFAULTS.get(family, {})))
     for entry in fields(families()[family]):
         if entry.name in _OWN:
             continue
         value = values.get(entry.name)
-        if value is not None:
+        listed = extra.get(entry.name)
+        if listed is not None and listed.origin in LISTS:
+            # As in transformers, a list of layers decides.
+            if value not in (None, listed.value):
+                reason = f"{listed.origin} says {_brief(listed.value)}, taken"
+                notes.append(unexpressed(renamed[entry.name], _brief(value), reason))
+            entries[entry.name] = listed
+        elif value is not None:
             entries[entry.name] = Entry(value, renamed[entry.name])
         elif entry.name in extra:
             entries[entry.name] = extra[entry.name]
         elif entry.default is MISSING and entry.default_factory is MISSING:
-            raise _missing(entry.name, stated, family, file, {**values, **extra})
+            raise _missing(stated, family, file, {**values, **extra})
     consumed = {*(renamed[name] for name in entries if name in renamed), *(renamed.get(name, name) for name in used)}
     left = [*left, *notes, *_not_expressed(config, consumed, stated, family)]
     return Imported(source=file, sections={"model": entries}, not_expressed=tuple(left))
 
 
-def _missing(name: str, stated: str, family: str, file: str, values: Mapping[str, Any]) -> InputError:
-    if stated == family:
-        return InputError(f"{name} is missing", file, field=name, expected="every field of the model")
+def _missing(stated: str, family: str, file: str, values: Mapping[str, Any]) -> InputError:
     required = [each.name for each in fields(families()[family]) if each.default is MISSING and each.name not in _OWN]
     lacking = [each for each in required if values.get(each) is None]
-    problem = f"model_type {stated} would be read as {family}, but {', '.join(lacking)} are missing"
-    return InputError(problem, file, field=name, expected=f"a model that computes as {family} does")
+    problem = f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} missing"
+    if stated == family:
+        return InputError(problem, file, expected="every field of the model")
+    problem = f"model_type {stated} would be read as {family}, but {problem}"
+    return InputError(problem, file, expected=f"a model that computes as {family} does")
+
+
+def _folder(path: Path) -> str:
+    return path.resolve().parent.name or path.stem
 
 
 def _text_model(config: dict[str, Any]) -> tuple[dict[str, Any], list[Unexpressed]]:
@@ -138,13 +157,24 @@ def _brief(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def _object(pairs: list[tuple[str, Any]], file: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"the key {twice} is given twice", file, expected="each key once")
+    return found
+
+
 def _read(path: Path) -> dict[str, Any]:
     file = str(path)
     text = decode(read_bytes(path), file).removeprefix("\ufeff")
     try:
-        config = json.loads(text)
+        config = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, file))
     except json.JSONDecodeError as error:
         raise InputError(f"this is not JSON ({error.msg})", file, error.lineno, expected="a JSON object") from None
+    except InputError:
+        raise
     except (RecursionError, ValueError):
         raise InputError("this is not JSON that can be read", file, expected="a JSON object") from None
     if not isinstance(config, dict):

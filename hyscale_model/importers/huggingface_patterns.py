@@ -18,6 +18,9 @@ _TABLE = ("ple_layer_ids", "ple_embed_dim", "ngram_size", "heads_per_ngram", "ng
 # Beyond this the search for primes would take long, and no table is that large.
 _LARGEST_TABLE = 10**9
 
+# Lists of layers: they decide where a number that sums them up says something else.
+LISTS = ("layer_types", "mlp_layer_types", "indexer_types")
+
 Derived = tuple[dict[str, Entry], set[str], list[Unexpressed]]
 
 
@@ -29,7 +32,7 @@ def derived(family: str, values: Mapping[str, Any], defaults: Mapping[str, Any])
     }
     used: set[str] = set()
     notes: list[Unexpressed] = []
-    heads, hidden = _whole(values, "num_attention_heads"), _whole(values, "hidden_size")
+    heads, hidden = whole(values, "num_attention_heads"), whole(values, "hidden_size")
     if family in ("llama", "qwen3", "qwen3_moe") and heads:
         entries.setdefault("num_key_value_heads", Entry(heads, "num_attention_heads: none are shared", stated=False))
         if family == "qwen3_moe" and hidden:
@@ -48,7 +51,8 @@ def derived(family: str, values: Mapping[str, Any], defaults: Mapping[str, Any])
     return entries, used, notes
 
 
-def _whole(values: Mapping[str, Any], name: str) -> int | None:
+def whole(values: Mapping[str, Any], name: str) -> int | None:
+    """A field that holds a whole number above 0."""
     value = values.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
@@ -67,8 +71,12 @@ def _ratios(values: Mapping[str, Any], entries: dict[str, Entry], used: set[str]
     used.add("layer_types")
     rates = values.get("compress_rates")
     known = {**_RATIOS, **(rates if isinstance(rates, dict) else {})}
-    known |= {kind: values[name] for kind, name in _LEGACY_RATES.items() if _whole(values, name)}
-    if set(kinds) <= set(known):
+    known |= {kind: values[name] for kind, name in _LEGACY_RATES.items() if whole(values, name)}
+    stated = values.get("compress_ratios")
+    # A longer list has entries for layers of multi-token prediction too.
+    if set(kinds) <= set(known) and not (
+        isinstance(stated, list) and stated[: len(kinds)] == [known[kind] for kind in kinds]
+    ):
         entries["compress_ratios"] = Entry([known[kind] for kind in kinds], "layer_types", stated=False)
 
 
@@ -81,8 +89,7 @@ def _dense_layers(
         return
     used.add("mlp_layer_types")
     dense = next((index for index, kind in enumerate(kinds) if kind != "dense"), len(kinds))
-    stated = values.get("first_k_dense_replace")
-    if "dense" in kinds[dense:] or (stated is not None and stated != dense):
+    if "dense" in kinds[dense:]:
         notes.append(unexpressed("mlp_layer_types", None, "not expressed: dense layers beyond the first ones"))
     entries["first_k_dense_replace"] = Entry(dense, "mlp_layer_types", stated=False)
 
@@ -93,14 +100,16 @@ def _index_sharing(
     """Period and offset of the layers that compute an index, from a list of them."""
     kinds = _texts(values, "indexer_types")
     if kinds is None:
-        if (_whole(values, "index_topk_freq") or 1) > 1:
+        if (whole(values, "index_topk_freq") or 1) > 1:
             origin = "what transformers takes where the file is silent"
             entries["index_skip_topk_offset"] = Entry(2, origin, stated=False)
         return
     used.add("indexer_types")
-    if values.get("index_topk_freq") is not None:
+    selecting = [index for index, kind in enumerate(kinds, 1) if kind == "full"]
+    freq, offset = whole(values, "index_topk_freq"), values.get("index_skip_topk_offset")
+    if freq and isinstance(offset, int) and list(selecting_layers(len(kinds), freq, offset)) == selecting:
         return
-    found = _period([index for index, kind in enumerate(kinds, 1) if kind == "full"], len(kinds))
+    found = _period(selecting, len(kinds))
     if found is None:
         notes.append(unexpressed("indexer_types", None, "not expressed: layers that compute an index follow no period"))
         return
@@ -143,12 +152,12 @@ def _ngram_table(values: Mapping[str, Any], hidden: int | None, entries: dict[st
     layers = values.get("ple_layer_ids")
     if not isinstance(layers, list) or not layers:
         return
-    size, per_gram = _whole(values, "ngram_size") or 3, _whole(values, "heads_per_ngram") or 8
-    base, width = _whole(values, "ngram_vocab_size_base") or 20_000_000, _whole(values, "ple_embed_dim") or hidden
+    size, per_gram = whole(values, "ngram_size") or 3, whole(values, "heads_per_ngram") or 8
+    base, width = whole(values, "ngram_vocab_size_base") or 20_000_000, whole(values, "ple_embed_dim") or hidden
     heads = (size - 1) * per_gram
     if not width or not 0 < heads <= 128 or width % heads or base > _LARGEST_TABLE:
         return
-    divisor = _whole(values, "make_ngram_vocab_size_divisible_by") or 128
+    divisor = whole(values, "make_ngram_vocab_size_divisible_by") or 128
     rows = -(-sum(_primes(base, heads)) // divisor) * divisor
     table = {
         "layer_ids": layers,

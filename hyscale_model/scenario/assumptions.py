@@ -62,6 +62,14 @@ def check_variables(root: Node, pinned: Collection[str], problems: Problems) -> 
     return root.with_child("assumptions", listed.with_value(drawn))
 
 
+def assumed_paths(root: Node) -> frozenset[str]:
+    """The paths that the scenario's assumptions speak of, as written."""
+    listed = root.child("assumptions")
+    items = listed.value if listed is not None and listed.is_list else []
+    paths = (_text(item, "path") for item in items if item.is_mapping)
+    return frozenset(path for path in paths if path is not None)
+
+
 def for_each_system(path: str, names: Collection[str]) -> list[str]:
     """``systems.*.field`` as the path of that field in every system; any other path as it is."""
     every = f"systems.{ALL_SYSTEMS}."

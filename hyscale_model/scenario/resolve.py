@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hyscale_model.errors import InputError
 from hyscale_model.prediction import Origin
-from hyscale_model.scenario.assumptions import check_variables
+from hyscale_model.scenario.assumptions import assumed_paths, check_variables
 from hyscale_model.scenario.convert import to_scenario
 from hyscale_model.scenario.documents import expand_documents
 from hyscale_model.scenario.load import load, loads
@@ -21,6 +21,8 @@ from hyscale_model.scenario.scalars import show
 from hyscale_model.scenario.schema import Scenario
 from hyscale_model.scenario.validate import check_scenario
 
+_EXPERIMENT = ("model", "cluster", "workload", "scope")
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -31,12 +33,15 @@ class Resolved:
         origins: dotted path -> origin of every value.
         file: the name of the file it came from.
         notes: what files it refers to say and it does not express.
+        restated: paths of the experiment itself (model, cluster, workload, scope) that overrides set, other than
+            those the file leaves open; results reported for the file then belong to another experiment.
     """
 
     scenario: Scenario
     origins: dict[str, Origin]
     file: str
     notes: tuple[str, ...] = ()
+    restated: tuple[str, ...] = ()
 
 
 def read_scenario(
@@ -64,12 +69,14 @@ def read_scenario(
     root, pinned = apply_overrides(root, overrides)
     root = expand(root, problems, text is None)
     root = expand_documents(root, problems, text is None)
+    assumed = assumed_paths(root)
+    restated = sorted(path for path in pinned if path.partition(".")[0] in _EXPERIMENT and path not in assumed)
     root = check_variables(root, pinned, problems)
     scenario = to_scenario(root, problems)
     problems.raise_first()
     assert scenario is not None
     check_scenario(scenario, root)
-    return Resolved(scenario, origins(scenario, root), document.file, tuple(problems.notes))
+    return Resolved(scenario, origins(scenario, root), document.file, tuple(problems.notes), tuple(restated))
 
 
 def _inherit(root: Node, allow_files: bool, seen: tuple[Path, ...]) -> Node:

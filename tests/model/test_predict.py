@@ -602,6 +602,18 @@ def test_reported_values_are_compared_and_never_used(predicted):
     assert by_id["P5 before"]["floor"] <= by_id["P5 before"]["predicted"]["nominal"]
 
 
+@pytest.mark.parametrize("override", ["workload.sequence_length=524288", "cluster=512xh20-141"])
+def test_results_of_another_experiment_are_not_compared(predicted, override):
+    data = predicted(override)
+    assert data["reported"] == []
+    assert override.partition("=")[0] in data["warnings"][-1]
+
+
+def test_what_the_file_leaves_open_may_be_set(predicted):
+    # The batch and the pipeline are assumptions of the scenario, and no report states them.
+    assert len(predicted("workload.global_batch_size=8", "layout.vpp=3")["reported"]) == 8
+
+
 def test_a_metric_of_a_system_left_out_is_a_warning(predicted):
     data = predicted(systems=("megatron",))
     assert [row["id"] for row in data["reported"]] == ["P4", "P5 before", "P7"]

@@ -8,10 +8,10 @@ from hyscale_model.cli import doctor
 
 
 def test_check_passes_its_arguments_on(run, checks):
-    result = run("check", "a.yaml", "b.yaml", "--group", "paper", "--group", "runs", "--profile", "h200-sxm")
+    result = run("check", "a.yaml", "b.yaml", "--group", "paper", "--profile", "h200-sxm")
     assert result.code == 0
     called = checks.called
-    assert (called.groups, called.files, called.profile) == (("paper", "runs"), ("a.yaml", "b.yaml"), "h200-sxm")
+    assert (called.groups, called.files, called.profile) == (("paper",), ("a.yaml", "b.yaml"), "h200-sxm")
     assert "No bar failed." in result.out
 
 

@@ -129,6 +129,40 @@ def test_the_list_of_indexers_gives_period_and_offset(imported) -> None:
     assert [note.name for note in odd.not_expressed] == ["indexer_types"]
 
 
+def test_a_list_of_layers_decides_and_what_contradicts_it_is_named(imported) -> None:
+    kinds = ["linear_attention", "linear_attention", "full_attention"] * 16
+    text = config("qwen4_exp")["text_config"]
+    found = imported("qwen4_exp", text_config={**text, "layer_types": kinds})
+    assert found.values("model")["full_attention_interval"] == 3
+    assert "full_attention_interval = 4: layer_types says 3, taken" in map(str, found.not_expressed)
+    dense = imported("deepseek_v3", mlp_layer_types=["dense"] + ["sparse"] * 60, first_k_dense_replace=3)
+    assert dense.values("model")["first_k_dense_replace"] == 1
+    assert "first_k_dense_replace = 3: mlp_layer_types says 1, taken" in map(str, dense.not_expressed)
+
+
+def test_a_list_of_indexers_that_says_the_same_is_no_contradiction(imported) -> None:
+    full = [1, 2, 3, *range(7, 79, 4)]
+    kinds = ["full" if layer in full else "shared" for layer in range(1, 79)]
+    found = imported("glm_moe_dsa", indexer_types=kinds, index_topk_freq=4, index_skip_topk_offset=3)
+    assert not [note for note in found.not_expressed if "index" in note.name]
+    other = imported("glm_moe_dsa", indexer_types=["full"] * 78, index_topk_freq=4, index_skip_topk_offset=3)
+    assert other.values("model")["index_topk_freq"] == 1
+    assert "index_topk_freq = 4: indexer_types says 1, taken" in map(str, other.not_expressed)
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama", "hidden_size": 3072, "hidden_size": 4096}')
+    with pytest.raises(InputError, match="the key hidden_size is given twice"):
+        read_config(path)
+
+
+def test_a_file_with_a_name_of_its_own_names_the_model(tmp_path: Path) -> None:
+    for name, expected in (("mine-7b.json", "mine-7b"), ("config.json", tmp_path.name)):
+        (tmp_path / name).write_text(json.dumps(config("llama")))
+        assert read_config(tmp_path / name).values("model")["name"] == expected
+
+
 def test_the_ngram_table_is_that_of_the_model(imported) -> None:
     table = imported("qwen4_exp").values("model")["ple"]
     assert (table["rows"], table["row_width"]) == (320001536, 160)
@@ -138,9 +172,11 @@ def test_the_ngram_table_is_that_of_the_model(imported) -> None:
     ("name", "changes", "words"),
     [
         ("qwen3_moe", {"model_type": "qwen3_next"}, "read as qwen4_exp, but linear_num_key_heads"),
-        ("deepseek_v3", {"model_type": "deepseek_v2", "q_lora_rank": None}, "q_lora_rank are missing"),
+        ("deepseek_v3", {"model_type": "deepseek_v2", "q_lora_rank": None}, "q_lora_rank is missing"),
         ("llama", {"model_type": "bert"}, "'bert' is not supported"),
         ("llama", {"hidden_size": ...}, "hidden_size is missing"),
+        ("llama", {"hidden_size": ..., "vocab_size": ...}, "vocab_size, hidden_size are missing"),
+        ("gpt2", {"n_embd": "x"}, "n_embd is text 'x'"),
     ],
 )
 def test_what_is_no_family_is_refused(imported, name: str, changes: dict[str, Any], words: str) -> None:

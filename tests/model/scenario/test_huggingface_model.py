@@ -38,7 +38,7 @@ def test_fields_come_from_the_file(config: Path, base: Path) -> None:
         ('{"model_type": "bert"}', "'bert' is not supported", "glm_moe_dsa"),
         ("{}", "no model_type", "glm_moe_dsa"),
         ('{"model_type": [1]}', "not supported", "glm_moe_dsa"),
-        ('{"model_type": "glm_moe_dsa"}', "vocab_size is missing", "every field"),
+        ('{"model_type": "glm_moe_dsa"}', "index_topk are missing", "every field"),
         ("[1]", "a list", "JSON object"),
         ("{", "not JSON", "JSON object"),
         ("[" * 100_000, "not JSON", "JSON object"),
