@@ -8,24 +8,27 @@ Scoring alone keeps each query's maximum in registers: the least that any select
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from hyscale_kernels.score_table.api import FP8, Scored
+from hyscale_kernels.score_table.api import FP8, Scored, Tile
 from hyscale_kernels.scoring.reference import scores
 
 from hyscale_calibration.benches.record import milliseconds, row, write
 
 SHAPE = {"n": 8192, "L": 1_048_576, "H": 32, "D": 128}
-# (columns, keys, warps, stages) of a tile.
-TILES = (
-    (256, 64, 4, 2),
-    (256, 64, 4, 3),
-    (256, 64, 8, 3),
-    (256, 128, 8, 3),
-    (128, 64, 4, 3),
-    (128, 128, 8, 3),
+TILES = tuple(
+    Tile(columns=columns, keys=keys, warps=warps, stages=stages)
+    for columns, keys, warps, stages in (
+        (256, 64, 4, 2),
+        (256, 64, 4, 3),
+        (256, 64, 8, 3),
+        (256, 128, 8, 3),
+        (128, 64, 4, 3),
+        (128, 128, 8, 3),
+    )
 )
 
 
@@ -39,12 +42,12 @@ def inputs(dtype: torch.dtype, n: int, keys: int, heads: int, dim: int) -> tuple
     return q, entries, weights, spans
 
 
-def check(dtype: torch.dtype, heads: int, dim: int, **tile: Any) -> float:
+def check(dtype: torch.dtype, heads: int, dim: int, **launch: Any) -> float:
     """Largest error of a small table over the sum of magnitudes; ValueError above what rounding explains."""
     q, keys, weights, spans = inputs(dtype, 70, 1000, heads, dim)
     spans[:, 1] = torch.arange(70, device="cuda") * 14
     table = torch.full((70, 1000), float("nan"), device="cuda")
-    Scored.of(q, keys, weights, spans).launch(table, 1000, **tile)
+    Scored.of(q, keys, weights, spans).launch(table, 1000, **launch)
     expected = scores(q, keys, weights, spans)
     bound = scores(q.float().abs(), keys.float().abs(), weights.abs(), spans)
     if not torch.equal(table.isfinite(), expected.isfinite()):
@@ -56,20 +59,21 @@ def check(dtype: torch.dtype, heads: int, dim: int, **tile: Any) -> float:
     return error
 
 
-def measure(n: int, samples: int, tiles: tuple[tuple[int, int, int, int], ...] = TILES) -> list[dict[str, Any]]:
+def measure(n: int, samples: int, tiles: tuple[Tile, ...] = TILES) -> list[dict[str, Any]]:
     """All rows of the benchmark: each tile, BF16 and FP8, maximum only and table."""
     results = []
     length, heads, dim = SHAPE["L"], SHAPE["H"], SHAPE["D"]
     table = torch.empty(n, length, device="cuda")
     for name, dtype, imprecise in (("bf16", torch.bfloat16, None), ("fp8", FP8, None)):
         scored = Scored.of(*inputs(dtype, n, length, heads, dim))
-        for columns, keys, warps, stages in tiles:
-            tile = {"columns": columns, "keys": keys, "warps": warps, "stages": stages, "imprecise": imprecise}
+        for tile in tiles:
+            launch = {"tile": tile, "imprecise": imprecise}
             try:
-                error = check(dtype, heads, dim, **tile)
+                error = check(dtype, heads, dim, **launch)
                 for kept in ("score_only", "score_table"):
-                    times = time(scored, table, kept == "score_table", samples, **tile)
-                    result = row(kept, name, {**SHAPE, "n": n, **tile}, times, 4.0 * n * length)
+                    times = time(scored, table, kept == "score_table", samples, **launch)
+                    shape = {**SHAPE, "n": n, **asdict(tile), "imprecise": imprecise}
+                    result = row(kept, name, shape, times, 4.0 * n * length)
                     result["tflops"] = 2.0 * n * length * heads * dim / result["median_ms"] / 1e9
                     result["error"] = error
                     results.append(result)
@@ -79,10 +83,10 @@ def measure(n: int, samples: int, tiles: tuple[tuple[int, int, int, int], ...] =
     return results
 
 
-def time(scored: Scored, table: torch.Tensor, whole: bool, samples: int, **tile: Any) -> list[float]:
+def time(scored: Scored, table: torch.Tensor, whole: bool, samples: int, **launch: Any) -> list[float]:
     """Milliseconds of one launch over all keys, into the table or not."""
     out = table if whole else table.view(-1)[: table.shape[0]]
-    return milliseconds(lambda: scored.launch(out, table.shape[1], table=whole, **tile), samples=samples, warm_up=1)
+    return milliseconds(lambda: scored.launch(out, table.shape[1], table=whole, **launch), samples=samples, warm_up=1)
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 
 from hyscale_kernels.score_table.triton import table_kernel
 
-# (query, head) columns of a tile: 8 queries of 32 heads fill the registers of two warp groups with FP32 sums.
-COLUMNS = 256
-KEYS = 64
-WARPS = 8
-STAGES = 3
-# Megatron-LM's TileLang path scores as many rows at a time.
-BLOCK_ROWS = 8192
 FP8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """What a program multiplies at a time: (query, head) columns and keys, and how it is compiled."""
+
+    columns: int
+    keys: int
+    warps: int
+    stages: int
+
+    def at(self, dim: int) -> Tile:
+        """The same memory at a width above the 128 that tiles were measured at; a product has at least 16 keys."""
+        wider = max(1, dim // 128)
+        return replace(self, columns=max(1, self.columns // wider), keys=max(16, self.keys // wider))
+
+
+# Two programs of the narrow tile fit an SM. Writing BF16 scores is faster with one large one; see README.md.
+NARROW = Tile(columns=256, keys=64, warps=4, stages=3)
+WIDE = Tile(columns=256, keys=128, warps=8, stages=3)
+# By the type of the inputs and whether a table is written.
+TILES = {(torch.bfloat16, True): WIDE, (torch.bfloat16, False): NARROW, (FP8, True): NARROW, (FP8, False): NARROW}
+# All heads of a query are in shared memory at once, beside the tiles of keys.
+QUERY_BYTES = 128 * 1024
+# Megatron-LM's TileLang path scores as many rows at a time.
+BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Inputs of a scoring kernel: heads and widths padded to powers of two, query scales in the head weights."""
+    """Inputs of a scoring kernel: heads and widths filled up to powers of two, query scales in the head weights."""
 
     q: torch.Tensor
     keys: torch.Tensor
     weights: torch.Tensor
     key_scale: torch.Tensor | None
     spans: torch.Tensor
+    dtype: torch.dtype
 
     @classmethod
     def of(
@@ -62,19 +82,33 @@ class Scored:
         for name, (value, shape) in expected.items():
             if value is not None and tuple(value.shape) != tuple(shape):
                 raise ValueError(f"{name} must be {tuple(shape)}, is {tuple(value.shape)}")
-        if keys.shape[0] >= 2**31:
-            raise ValueError(f"indices are int32, there are {keys.shape[0]} keys")
+        length = keys.shape[0]
+        if length >= 2**31:
+            raise ValueError(f"indices are int32, there are {length} keys")
+        if spans.dtype.is_floating_point or spans.dtype.is_complex or spans.dtype == torch.bool:
+            raise ValueError(f"spans must be of an integer type, are {spans.dtype}")
+        if bool(((spans < 0) | (spans > length)).any()):
+            raise ValueError(f"spans must lie within 0 and {length}, the number of keys")
+        for name, scale in (("q_scale", q_scale), ("key_scale", key_scale)):
+            if scale is not None and bool((scale <= 0).any()):
+                raise ValueError(f"{name} must be positive")
         folded = torch.ones(n, heads, device=q.device) if weights is None else weights.float()
         if q_scale is not None:
             # relu(c x) = c relu(x) for a positive scale.
             folded = folded * q_scale.float()
         more_heads = triton.next_power_of_2(heads) - heads
         more_dims = max(triton.next_power_of_2(dim), 32) - dim
-        if more_heads or more_dims:
-            q = _padded(q, (n, heads + more_heads, dim + more_dims))
-            folded = _padded(folded, (n, heads + more_heads))
+        largest = QUERY_BYTES // q.element_size()
+        if (heads + more_heads) * (dim + more_dims) > largest:
+            raise ValueError(f"heads * dim must be at most {largest}, each rounded up to a power of two")
+        if more_heads:
+            # Some heads twice at half their weight: zeros would make NaN of an infinite key.
+            folded = torch.cat([folded[:, :more_heads] / 2, folded[:, more_heads:], folded[:, :more_heads] / 2], dim=1)
+            q = torch.cat([q, q[:, :more_heads]], dim=1)
         if more_dims:
-            keys = _padded(keys, (keys.shape[0], dim + more_dims))
+            q = torch.cat([q, q.new_zeros(n, q.shape[1], more_dims)], dim=2)
+            keys = torch.cat([keys, keys.new_zeros(length, more_dims)], dim=1)
+        dtype = q.dtype
         if triton.knobs.runtime.interpret and q.dtype == torch.bfloat16:
             # The interpreter multiplies the bits of BF16 as integers; in FP32 the products are the same.
             q, keys = q.float(), keys.float()
@@ -86,6 +120,7 @@ class Scored:
             weights=folded.contiguous(),
             key_scale=None if key_scale is None else key_scale.float().contiguous(),
             spans=spans.to(torch.int32).contiguous(),
+            dtype=dtype,
         )
 
     def launch(
@@ -94,10 +129,7 @@ class Scored:
         width: int,
         rows: slice = slice(None),
         table: bool = True,
-        columns: int = COLUMNS,
-        keys: int = KEYS,
-        warps: int = WARPS,
-        stages: int = STAGES,
+        tile: Tile | None = None,
         imprecise: int | None = None,
     ) -> None:
         """Score some rows against the first ``width`` keys: into a table, or only each query's maximum."""
@@ -105,7 +137,8 @@ class Scored:
         n, heads, dim = q.shape
         if not n:
             return
-        queries = max(1, columns // heads)
+        tile = tile or TILES[self.dtype, table].at(dim)
+        queries = max(1, tile.columns // heads)
         table_kernel[(triton.cdiv(n, queries),)](
             q,
             self.keys,
@@ -119,20 +152,13 @@ class Scored:
             HEADS=heads,
             DIM=dim,
             QUERIES=queries,
-            KEYS=keys,
+            KEYS=tile.keys,
             SCALED=self.key_scale is not None,
             TABLE=table,
             IMPRECISE=imprecise,
-            num_warps=warps,
-            num_stages=stages,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
         )
-
-
-def _padded(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Zeros behind a tensor in every dimension."""
-    larger = value.new_zeros(shape)
-    larger[tuple(slice(size) for size in value.shape)] = value
-    return larger
 
 
 def score_table(

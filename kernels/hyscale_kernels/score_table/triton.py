@@ -87,7 +87,7 @@ def table_kernel(
     low = tl.min(tl.where(begins < ends, begins, width)) // KEYS * KEYS
     high = tl.maximum(tl.cdiv(tl.max(tl.where(begins < ends, ends, 0)), KEYS) * KEYS, low)
     # Tiles in [from, to) are seen whole by all queries.
-    whole_from = tl.minimum(tl.cdiv(tl.max(tl.where(inside, begins, 0)), KEYS) * KEYS, high)
+    whole_from = tl.maximum(tl.minimum(tl.cdiv(tl.max(tl.where(inside, begins, 0)), KEYS) * KEYS, high), low)
     whole_to = tl.maximum(tl.min(tl.where(inside, ends, width)) // KEYS * KEYS, whole_from)
 
     query, head = columns_of(first, QUERIES, HEADS)
