@@ -26,6 +26,9 @@ def missing():
             os.environ["TRITON_INTERPRET"] = "1"
             # The arrays of an interpreted program are too small for threads.
             module.set_num_threads(1)
+            numpy = importlib.import_module("numpy").__version__
+            if tuple(map(int, numpy.split(".")[:2])) >= (2, 4):
+                return f"Triton's interpreter needs numpy below 2.4, here is {numpy}: see constraints.txt"
     return ""
 
 
