@@ -4,16 +4,21 @@
 # make bench    how fast the model itself is
 # make picture  the terminal output of the demo as SVG
 #
-# PYTHON picks the interpreter the environment is made from, VENV where it goes.
+# PYTHON picks the interpreter the environment is made from, VENV where it goes. EXTRAS=test,kernel-tests installs torch
+# and Triton too, without which `make test` skips the tests of the kernels.
 
 PYTHON ?= python3
 VENV ?= .venv
 SCENARIO ?= scenarios/glm-5.1-1m-512xh20.yaml
 PICTURE ?= build/prediction.svg
+EXTRAS ?= test
 
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 FACTS := pyproject.toml constraints.txt
+comma := ,
+# One stamp for each set of extras: another set calls for another installation.
+TESTED = $(VENV)/.installed-for-$(subst $(comma),+,$(EXTRAS))
 
 .PHONY: demo test check bench picture clean
 .DELETE_ON_ERROR:
@@ -28,7 +33,7 @@ demo: $(VENV)/.installed
 	@echo "  hyscale catalog"
 	@echo "Copy $(SCENARIO) and write your own model, cluster and layout into it."
 
-test: $(VENV)/.installed-test
+test: $(TESTED)
 	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.installed-dev
@@ -54,15 +59,15 @@ $(VENV)/.installed: $(FACTS) | $(BIN)/python
 	@$(INSTALL) .
 	@touch $@
 
-$(VENV)/.installed-test: $(FACTS) | $(BIN)/python
-	@echo "Installing hyscale-model and its test tools into $(VENV) ..."
-	@$(INSTALL) '.[test]'
+$(TESTED): $(FACTS) | $(BIN)/python
+	@echo "Installing hyscale-model and its extras $(EXTRAS) into $(VENV) ..."
+	@$(INSTALL) '.[$(EXTRAS)]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-dev: $(FACTS) | $(BIN)/python
 	@echo "Installing hyscale-model and its development tools into $(VENV) ..."
 	@$(INSTALL) '.[dev]'
-	@touch $@ $(VENV)/.installed-test $(VENV)/.installed
+	@touch $@ $(VENV)/.installed-for-test $(VENV)/.installed
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null 2>&1 \
