@@ -105,7 +105,10 @@ def test_arguments_have_their_place(text: str, section: str, field: str, value: 
         ("--something-new 3", ["something-new"]),
         ("--window-size 1024,0", ["window-size"]),
         ("--recompute-granularity selective", ["recompute-granularity"]),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", ["recompute-method"]),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 4",
+            ["recompute-method", "recompute-num-layers"],
+        ),
         ("--optimizer muon", ["optimizer"]),
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", ["cp-comm-type"]),
         ("--tensor-model-parallel-size 2", ["sequence-parallel"]),
