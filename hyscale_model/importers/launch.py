@@ -163,7 +163,7 @@ def _undecided(script: Script) -> Iterator[Unexpressed]:
 
 
 def _unread_words(words: list[Word], empty: frozenset[str]) -> Iterator[Unexpressed]:
-    """Words of the command that stand for text only a running shell knows, and are no option's value; ``empty`` names what stands for nothing."""
+    """Words that stand for what only a running shell knows, and are no option's value; ``empty`` stands for nothing."""
     _, program = _parts(words)
     for word in _loose(program):
         name = word.unknown or ""

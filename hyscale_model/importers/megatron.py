@@ -59,7 +59,7 @@ def _imported(launch: Launch, name: str) -> Imported:
         source=launch.source,
         sections=sections,
         systems=systems,
-        not_expressed=(*launch.unread, *reader.rest()),
+        not_expressed=tuple(dict.fromkeys([*launch.unread, *reader.rest()])),
         gpus=gpus,
         gpus_per_node=each,
     )

@@ -229,7 +229,7 @@ class _Reader:
         runs = active and bool(texts or not named)
         if runs and words and words[0].start():
             name = words[0].start()
-            marked = Word(f"{UNKNOWN}${name}(loop){UNKNOWN}", words[0].line)
+            marked = Word(f"{UNKNOWN}{name}(loop){UNKNOWN}", words[0].line)
             self.variables[name] = items[:1] if len(items) == 1 else [marked]
         if self.block(("do", "done"), active) == "do":
             self.block(("done",), runs)
@@ -339,4 +339,4 @@ class _Reader:
         names = {"read": texts[1:], "getopts": texts[2:3]}.get(texts[0], [])
         for name in names:
             if ASSIGNMENT.fullmatch(f"{name}="):
-                self.variables[name] = [Word(f"{UNKNOWN}${name}({texts[0]}){UNKNOWN}", line)]
+                self.variables[name] = [Word(f"{UNKNOWN}{name}({texts[0]}){UNKNOWN}", line)]

@@ -174,11 +174,12 @@ def _changed(name: str, text: str, rest: str) -> str:
         return text
     if rest in (",,", "^^"):
         return text.lower() if rest == ",," else text.upper()
-    return f"{UNKNOWN}{_shown(f'${{{name}{rest}}}')}{UNKNOWN}"
+    return f"{UNKNOWN}{_shown(name + rest)}{UNKNOWN}"
 
 
 def _shown(text: str) -> str:
-    return "".join(text.replace(UNKNOWN, "").split())[:40]
+    """An expression as part of a mark, in which no variable may be found again."""
+    return "".join(re.sub(f"[{UNKNOWN}$`{{}}]", "", text).split())[:40]
 
 
 def _computed(text: str, variables: Variables) -> str:
@@ -193,6 +194,10 @@ def _computed(text: str, variables: Variables) -> str:
         end = _closing(text, start + 1)
         if end < 0:
             break
+        if start and text[start - 1] == UNKNOWN:
+            # The value of a variable in which this is marked already.
+            found, at = found + text[at : end + 1], end + 1
+            continue
         inside, value = text[start + 2 : end], None
         is_sum = inside.startswith("(") and inside.endswith(")") and _closing(inside, 0) == len(inside) - 1
         if is_sum:
