@@ -51,7 +51,7 @@ def complete(imported: Imported, cluster: str | None = None) -> Imported:
     else:
         gpus = stated or _least_gpus(value)
         origin = "of the launcher" if stated else f"{_DEFAULT}: the least the layout needs"
-        sections["cluster"] = _cluster(gpus, value.get("tp", 1), origin, stated is not None)
+        sections["cluster"] = _cluster(gpus, value.get("tp", 1), origin, imported)
     micro = workload.setdefault("micro_batch_size", Entry(1, _DEFAULT, stated=False)).value
     if "global_batch_size" not in workload:
         ranks = max(gpus // max(value.get("tp", 1) * value.get("pp", 1) * value.get("cp", 1), 1), 1)
@@ -91,17 +91,27 @@ def _least_gpus(layout: dict[str, Any]) -> int:
     return int(pp * lcm(tp * cp, ep * etp))
 
 
-def _cluster(gpus: int, tp: int, origin: str, stated: bool) -> dict[str, Entry]:
-    # The largest node of at most eight GPUs that the GPUs fill evenly.
+def _cluster(gpus: int, tp: int, origin: str, imported: Imported) -> dict[str, Entry]:
+    stated = imported.gpus is not None
+    each = imported.gpus_per_node
+    if each is None or each.value <= 0 or gpus % each.value:
+        each = _even_nodes(gpus, tp, each)
+    return {
+        "gpu": Entry(GPU, f"{_DEFAULT}: say which GPU it is", stated=False),
+        "nodes": Entry(gpus // each.value, f"{gpus} GPUs {origin}", stated),
+        "gpus_per_node": each,
+        "nic_gbit_per_gpu": Entry(NIC_GBIT, f"{_DEFAULT}: one adapter a GPU", stated=False),
+    }
+
+
+def _even_nodes(gpus: int, tp: int, stated: Entry | None) -> Entry:
+    """The largest node of at most eight GPUs that the GPUs fill evenly."""
     each = max((size for size in range(1, GPUS_OF_A_NODE + 1) if gpus % size == 0), default=1)
     if tp > each and gpus % tp == 0:
         each = tp
-    return {
-        "gpu": Entry(GPU, f"{_DEFAULT}: say which GPU it is", stated=False),
-        "nodes": Entry(gpus // each, f"{gpus} GPUs {origin}", stated),
-        "gpus_per_node": Entry(each, f"{_DEFAULT}", stated=False),
-        "nic_gbit_per_gpu": Entry(NIC_GBIT, f"{_DEFAULT}: one adapter a GPU", stated=False),
-    }
+    if stated is not None:
+        return Entry(each, f"{_DEFAULT}: {gpus} GPUs are no whole nodes of {stated.value} ({stated.origin})", False)
+    return Entry(each, _DEFAULT, stated=False)
 
 
 def _size(name: str) -> int:

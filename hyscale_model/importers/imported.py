@@ -65,6 +65,7 @@ class Imported:
         systems: fields that every system takes over, such as the dispatcher.
         not_expressed: what the scenario leaves out.
         gpus: the number of GPUs the source says it runs on; None where it does not.
+        gpus_per_node: the number of GPUs of a node, where the source says it.
     """
 
     source: str
@@ -72,6 +73,7 @@ class Imported:
     systems: Mapping[str, Entry] = field(default_factory=dict)
     not_expressed: tuple[Unexpressed, ...] = ()
     gpus: int | None = None
+    gpus_per_node: Entry | None = None
 
     def values(self, section: str) -> dict[str, Any]:
         """Field -> value of one section."""

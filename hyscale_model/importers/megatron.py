@@ -53,24 +53,46 @@ def _imported(launch: Launch, name: str) -> Imported:
         "training": _training(reader, sparse="index_topk" in model),
     }
     systems = _systems(reader)
-    gpus = _gpus(launch, reader)
+    each = _processes(launch, reader)
+    gpus = _gpus(launch, reader, each)
     return Imported(
-        source=launch.source, sections=sections, systems=systems, not_expressed=tuple(reader.rest()), gpus=gpus
+        source=launch.source,
+        sections=sections,
+        systems=systems,
+        not_expressed=tuple(dict.fromkeys([*launch.unread, *reader.rest()])),
+        gpus=gpus,
+        gpus_per_node=each,
     )
 
 
-def _gpus(launch: Launch, reader: Reader) -> int | None:
+def _processes(launch: Launch, reader: Reader) -> Entry | None:
+    """GPUs of a node: the processes that the launcher starts on each."""
+    return _launched(launch, reader, "nproc-per-node", "ntasks-per-node", "gpus-per-node")
+
+
+def _gpus(launch: Launch, reader: Reader, each: Entry | None) -> int | None:
     """GPUs by what the launcher starts: nodes x processes a node, or the world size itself."""
     world = reader.whole("world-size")
-    if world:
+    nodes = _launched(launch, reader, "nnodes", "nodes")
+    if world and world.value:
         return int(world.value)
-    launcher = Reader(launch.source, launch.launcher)
-    processes = launcher.whole("nproc-per-node", "ntasks-per-node", "gpus-per-node")
-    nodes = launcher.whole("nnodes", "nodes")
-    if processes is None or (nodes is None and "nnodes" in launcher):
-        reader.notes.extend(launcher.notes)
+    if each is None or (nodes is None and any(name in launch.launcher for name in ("nnodes", "nodes"))):
         return None
-    return int(processes.value * (nodes.value if nodes else 1))
+    return int(each.value * (nodes.value if nodes else 1)) or None
+
+
+def _launched(launch: Launch, reader: Reader, *names: str) -> Entry | None:
+    """A number among the launcher's arguments; ``gpu``, ``auto`` and ranges are told only when it starts."""
+    launcher = Reader(launch.source, launch.launcher)
+    name = next((name for name in names if name in launcher), None)
+    if name is None:
+        return None
+    text = launcher.text(name)
+    if text is not None and not text.isdigit():
+        launcher.note(name, "not read: a number is expected, and what this gives is known only when it starts")
+        text = None
+    reader.notes.extend(launcher.notes)
+    return launcher.whole(name) if text else None
 
 
 def _layout(reader: Reader, model: Fields) -> Fields:
@@ -106,10 +128,11 @@ def _layout(reader: Reader, model: Fields) -> Fields:
 
 
 def _virtual_stages(reader: Reader, layers: int, pp: int) -> Entry:
-    stages = reader.whole("num-virtual-stages-per-pipeline-rank")
-    each = reader.whole("num-layers-per-virtual-pipeline-stage")
+    # Whichever of these is not taken stays among what is not expressed.
+    stages = reader.whole("num-virtual-stages-per-pipeline-rank", "virtual-pipeline-model-parallel-size")
     if stages:
-        return stages
+        return stages if stages.value else Entry(1, stages.origin)
+    each = reader.whole("num-layers-per-virtual-pipeline-stage")
     if each and each.value > 0:
         count = max(layers // pp // each.value, 1)
         return Entry(count, f"{each.origin}: {layers} layers over {pp} ranks")
@@ -165,9 +188,9 @@ def _context(reader: Reader, fields: Fields) -> None:
 def _workload(reader: Reader) -> Fields:
     micro = reader.count("micro-batch-size", 1)
     fields = {"sequence_length": reader.whole("seq-length") or reader.required("decoder-seq-length")}
-    batch = reader.whole("global-batch-size")
-    if batch:
-        fields["global_batch_size"] = batch
+    if "global-batch-size" in reader:
+        # A default in place of a value that is given but not known would be far off.
+        fields["global_batch_size"] = reader.required("global-batch-size")
     fields["micro_batch_size"] = micro
     return fields
 
@@ -205,12 +228,27 @@ def _recompute(reader: Reader) -> Entry:
     granularity = reader.text("recompute-granularity")
     method, layers = reader.text("recompute-method"), reader.whole("recompute-num-layers")
     if granularity == "full":
-        if method == "block" or (layers and layers.value != 1):
-            reader.note("recompute-method", "not expressed: every layer is recomputed on its own")
+        _recomputed_layers(reader, method, layers.value if layers else 1)
         return Entry("full", reader.origin("recompute-granularity"))
     if granularity is not None:
         reader.note("recompute-granularity", "not expressed: nothing is recomputed here")
     return Entry("none", "nothing is recomputed" if granularity else "no --recompute-granularity", stated=False)
+
+
+def _recomputed_layers(reader: Reader, method: str | None, layers: int) -> None:
+    """Names the arguments by which some layers are recomputed, or several as one."""
+    if method == "block":
+        reason = f"not expressed: {layers} of the layers of a stage are recomputed, the scenario assumes all"
+    elif layers != 1:
+        reason = (
+            f"not expressed: {layers} of the layers of a stage at a time are recomputed as one, "
+            "the scenario assumes all, each on its own"
+        )
+    else:
+        return
+    for name in ("recompute-method", "recompute-num-layers"):
+        if name in reader:
+            reader.note(name, reason)
 
 
 def _index_loss(reader: Reader) -> Entry:

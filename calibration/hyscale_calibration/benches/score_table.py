@@ -12,11 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import hyscale_kernels.score_table.triton as table_kernels
+import hyscale_kernels.scoring.triton as tile_kernels
 import torch
 from hyscale_kernels.score_table.api import FP8, Scored, Tile
 from hyscale_kernels.scoring.reference import scores
 
-from hyscale_calibration.benches.record import milliseconds, row, write
+from hyscale_calibration.benches.record import kernel_hash, milliseconds, row, write
 
 SHAPE = {"n": 8192, "L": 1_048_576, "H": 32, "D": 128}
 TILES = tuple(
@@ -105,7 +107,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=SHAPE["n"])
     parser.add_argument("--samples", type=int, default=5)
     arguments = parser.parse_args()
-    write(arguments.json, measure(arguments.n, arguments.samples), kernel_hash=None)
+    write(arguments.json, measure(arguments.n, arguments.samples), kernel_hash(table_kernels, tile_kernels))
 
 
 if __name__ == "__main__":

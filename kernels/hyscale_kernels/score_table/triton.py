@@ -39,6 +39,9 @@ def _tile(
     scores = tile_scores(keys, q, weights, QUERIES, HEADS, IMPRECISE)
     if SCALED:
         scores *= tl.load(key_scale_ptr + places, mask=places < width, other=0.0)[:, None]
+    if WHOLE and not TABLE:
+        # A maximum passes over NaN.
+        return tl.maximum(best, scores)
     # NaN is not equal to itself.
     seen = scores == scores
     if not WHOLE:

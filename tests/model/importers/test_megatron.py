@@ -105,7 +105,10 @@ def test_arguments_have_their_place(text: str, section: str, field: str, value: 
         ("--something-new 3", ["something-new"]),
         ("--window-size 1024,0", ["window-size"]),
         ("--recompute-granularity selective", ["recompute-granularity"]),
-        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", ["recompute-method"]),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 4",
+            ["recompute-method", "recompute-num-layers"],
+        ),
         ("--optimizer muon", ["optimizer"]),
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", ["cp-comm-type"]),
         ("--tensor-model-parallel-size 2", ["sequence-parallel"]),
@@ -165,3 +168,105 @@ def test_gpus_come_from_the_launcher_or_the_layout(tmp_path: Path) -> None:
     layout = "--pipeline-model-parallel-size 4 --context-parallel-size 2 --expert-model-parallel-size 16"
     cluster = complete(read(f"{DSA} {layout}")).values("cluster")
     assert cluster["nodes"] * cluster["gpus_per_node"] == 64
+
+
+def script(path: Path, text: str) -> Imported:
+    path.mkdir(exist_ok=True)
+    (path / "run.sh").write_text(text)
+    return complete(read_megatron(path / "run.sh"))
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "torchrun --nproc_per_node=4 --nnodes=4",
+        "torchrun --nproc-per-node 4 --nnodes 4",
+        "N=4; python -m torch.distributed.run --nproc-per-node=$N --nnodes=$N",
+        "srun --ntasks-per-node=4 --nodes=4 python",
+    ],
+)
+def test_the_node_is_that_of_the_launcher(launcher: str, tmp_path: Path) -> None:
+    full = script(tmp_path, f"{launcher} t.py {GPT}\n")
+    cluster = full.sections["cluster"]
+    assert (cluster["nodes"].value, cluster["gpus_per_node"].value) == (4, 4)
+    assert cluster["gpus_per_node"].stated
+    assert "-per-node, line 1" in cluster["gpus_per_node"].origin
+    assert not full.not_expressed
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [("--nproc_per_node=gpu --nnodes=2", "--nproc-per-node"), ("--nproc_per_node auto", "--nproc-per-node"),
+     ("--nproc_per_node 8 --nnodes 1:4", "--nnodes")],
+)  # fmt: skip
+def test_numbers_known_only_at_the_start_are_named(options: str, name: str, tmp_path: Path) -> None:
+    (note,) = script(tmp_path, f"torchrun {options} t.py {GPT}\n").not_expressed
+    assert note.name == name
+    assert "not read: a number is expected" in note.reason
+
+
+def test_a_node_that_the_gpus_do_not_fill_is_said(tmp_path: Path) -> None:
+    full = script(tmp_path, f"torchrun --nproc_per_node 3 --nnodes $N t.py {GPT} --tensor-model-parallel-size 4\n")
+    assert "no whole nodes of 3" in full.sections["cluster"]["gpus_per_node"].origin
+
+
+@pytest.mark.parametrize("word", ["$(cat extra.args)", "`cat extra.args`", "$EXTRA", "${EXTRA}"])
+def test_unknown_words_leave_the_value_before_them(word: str, tmp_path: Path) -> None:
+    text = f"torchrun --nproc_per_node 8 t.py --bf16 {word} {GPT} --recompute-granularity full {word} --lr 1\n"
+    full = script(tmp_path, text)
+    assert full.sections["training"]["recompute"].value == "full"
+    (note,) = full.not_expressed
+    assert note.name in ("$(...)", "$EXTRA")
+    assert "not read" in note.reason
+
+
+def test_what_stands_for_nothing_is_not_named(tmp_path: Path) -> None:
+    text = 'if false; then X="--fp8-format hybrid"; fi\n' + f'torchrun t.py {GPT} --bf16 `# note` $X "$@"\n'
+    full = script(tmp_path, text)
+    assert full.sections["training"]["precision"].value == "bf16"
+    assert not full.not_expressed
+
+
+def test_an_unknown_batch_size_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--global-batch-size depends on GB.*every argument the cost depends on"):
+        script(tmp_path, f"torchrun t.py {GPT} --global-batch-size $GB\n")
+    full = script(tmp_path, f"torchrun t.py {GPT} --global-batch-size $((2 * 8 * 2**2))\n")
+    assert full.values("workload")["global_batch_size"] == 64
+
+
+def test_recomputation_of_some_layers_is_named() -> None:
+    full = "--recompute-granularity full --recompute-num-layers"
+    for method, words in (("block", "3 of the layers of a stage are"), ("uniform", "3 of the layers of a stage at a")):
+        found = read(f"{GPT} {full} 3 --recompute-method {method}")
+        assert found.sections["training"]["recompute"].value == "full"
+        assert [note.name for note in found.not_expressed] == ["--recompute-method", "--recompute-num-layers"]
+        assert all(words in note.reason and "assumes all" in note.reason for note in found.not_expressed)
+    assert not read(f"{GPT} {full} 1 --recompute-method uniform").not_expressed
+
+
+@pytest.mark.parametrize("name", ["virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"])
+def test_virtual_stages_by_either_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "args.yaml"
+    lines = [f"{key}: {value}" for key, value in zip(*[iter(GPT.replace("--", "").split())] * 2, strict=True)]
+    path.write_text("\n".join([*lines, "pipeline-model-parallel-size: 4", f"{name}: 3"]))
+    found = read_megatron(path)
+    assert (found.values("layout")["vpp"], found.values("layout")["schedule"]) == (3, "interleaved")
+    assert name.replace("_", "-") in found.sections["layout"]["vpp"].origin
+    assert not found.not_expressed
+
+
+def test_a_second_launch_is_named(tmp_path: Path) -> None:
+    first, same = f"torchrun --nproc_per_node 8 t.py {GPT} --bf16\n", "torchrun --nproc_per_node 8 t.py"
+    (note,) = script(tmp_path, f"{first}\n{same} {GPT}\n").not_expressed
+    assert (note.name, note.line) == ("t.py", 3)
+    assert "another launch, not read: the scenario is that of line 1" in note.reason
+    assert not script(tmp_path, first + first).not_expressed
+    assert not script(tmp_path, f"python prepare.py --input x\n{first}").not_expressed
+    assert not script(tmp_path, f'C="{first.strip()}"\neval $C --lr 1\n').not_expressed
+
+
+def test_undecided_conditions_are_named(tmp_path: Path) -> None:
+    full = script(tmp_path, f"if [ -f x ]; then TP=2; else TP=1; fi\ntorchrun t.py {GPT} --micro-batch-size $TP\n")
+    (note,) = full.not_expressed
+    assert (note.name, note.line) == ("if [ -f x ]", 1)
+    assert "its branches were read in order; what was read last holds for TP" in note.reason

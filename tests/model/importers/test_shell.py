@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hyscale_model.errors import InputError
 from hyscale_model.importers.launch import parse_arguments, read_launch
 from hyscale_model.importers.patterns import layer_pattern, pipeline_layout
-from hyscale_model.importers.shell import UNKNOWN, commands
+from hyscale_model.importers.shell import UNKNOWN, commands, read_script
 
 
 def words(text: str) -> list[list[str]]:
@@ -119,3 +119,156 @@ def test_layouts_of_pipelines() -> None:
     assert pipeline_layout("Et*2|(tt|)*2,tmL") == ["Ett", "tt", "tt", "tmL"]
     for text in ("", "(", "t)", "*3", "t*9999999", "(" * 50, "1"):
         assert pipeline_layout(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2 * 8 * 2**2", "64"),
+        ("(1 + 2) * 3", "9"),
+        ("2 ** 3 ** 2", "512"),
+        ("-7 / 2", "-3"),
+        ("7 % 4 + 1", "4"),
+        ("3 > 2 ? 10 : 20", "10"),
+        ("A == 4 && B != 1 || 0", "1"),
+        ("${A} * B", "8"),
+        ("$A * ($B + 1)", "12"),
+    ],
+)
+def test_arithmetic(text: str, expected: str) -> None:
+    assert words(f"A=4 B=2\nrun $(( {text} ))")[0] == ["run", expected]
+
+
+@pytest.mark.parametrize(
+    "text", ["1 / 0", "2 ** 999", "NOT_SET + 1", "() + 1", "1 2", "9**17", "(" * 30 + "1" + ")" * 30, "A = 3", ""]
+)
+def test_arithmetic_without_a_value_stays_unknown(text: str) -> None:
+    (command, *_) = commands(f"run $(({text}))")
+    assert command[1].unknown
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ('[ "$SIZE" = 7B ]', True),
+        ('[ "$SIZE" == "13B" ]', False),
+        ("[ $SIZE != 13B ]", True),
+        ("[[ $SIZE == 7* ]]", True),
+        ('[[ $SIZE == "7*" ]]', False),
+        ("test $N -eq 4", True),
+        ("[ $N -ne 4 ]", False),
+        ("[ $N -gt 3 ]", True),
+        ("[ $N -ge 5 ]", False),
+        ("[ $N -lt 5 ]", True),
+        ("[ $N -le 3 ]", False),
+        ('[ -z "$NOT_SET" ]', True),
+        ('[ -n "$NOT_SET" ]', False),
+        ('[ -n "$1" ]', False),
+        ("[ $# -gt 0 ]", False),
+        ('[ "${NOT_SET:-7}" = 7 ]', True),
+        ('[ "$NOT_SET" = 1 ]', False),
+        ("[[ $N -eq 4 && $SIZE == 7B ]]", True),
+        ("[[ ( $N -eq 3 || $N -eq 4 ) && ! -z $SIZE ]]", True),
+        ("[ $N -eq 3 -o $N -eq 4 ]", True),
+        ("[ $N -eq 4 ] && [ $N -eq 3 ]", False),
+        ("[ $N -eq 3 ] || [ $N -eq 4 ]", True),
+        ("! [ $N -eq 4 ]", False),
+        ("[ ! $N -eq 4 ]", False),
+        ("$ON", True),
+        ("$OFF", False),
+        ("true", True),
+        ("false", False),
+        ("((N > 3))", True),
+        ("(( N % 4 ))", False),
+        ("[[ ${SIZE,,} == 7b ]]", True),
+    ],
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "if {}; then A=1; else A=0; fi",
+        "if false; then A=9\nelif {}\nthen\n A=1\nelse\n A=0\nfi",
+        "A=0; {} && A=1",
+        "{} && {{ A=1; }} || {{ A=0; }}",
+        "A=0; while {}; do A=1; done",
+    ],
+)
+def test_conditions_that_the_text_decides(condition: str, holds: bool, form: str) -> None:
+    script = read_script(f"SIZE=7B N=4 ON=true OFF=false\n{form.format(condition)}\nrun $A")
+    assert [[word.text for word in each] for each in script.commands if each[0].text == "run"] == [
+        ["run", f"{holds:d}"]
+    ]
+    assert not script.undecided
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("7B", "a"), ("13B", "b"), ("14B", "b"), ("x-large", "c"), ('"*"', "d"), ("${S:-7B}", "a"), ("$NOT_SET", "e")],
+)
+def test_the_pattern_that_matches(word: str, expected: str) -> None:
+    text = (
+        f'case {word} in\n 7B) A=a ;;\n (13B|"14B") A=b ;; *-large ) A=c;; "*") A=d;;\n # rest\n *) A=e\nesac; run $A'
+    )
+    assert words(text)[0] == ["run", expected]
+    assert not read_script(text).undecided
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "names"),
+    [
+        ("A=1\nif [ -f x ]; then A=2; fi", "if [ -f x ]", ("A",)),
+        ("if [ $(nproc) -gt 4 ]\nthen A=2; B=1; else A=3; fi", "if [ $(nproc) -gt 4 ]", ("A", "B")),
+        (
+            "N=$(nproc)\nif [ $N = 1 ]; then A=1; elif [ $N = 2 ]; then A=2; fi",
+            "if [ $N = 1 ]; elif [ $N = 2 ]",
+            ("A",),
+        ),
+        ("[ -d /data ] && A=1", "[ -d /data ]", ("A",)),
+        ("grep -q x y || A=1", "grep -q x y", ("A",)),
+        ("case $(hostname) in a*) A=1;; *) A=2;; esac", "case $(hostname)", ("A",)),
+        ("read A; while [ $A = 1 ]; do B=1; done", "while [ $A = 1 ]", ("B",)),
+        ("if [ -e x ]; then python t.py --a 1; fi", "if [ -e x ]", ()),
+    ],
+)
+def test_conditions_that_nothing_decides_are_named(text: str, shown: str, names: tuple[str, ...]) -> None:
+    (found,) = read_script(text).undecided
+    assert (found.text, found.variables) == (shown, names)
+
+
+def test_undecided_branches_are_read_in_order() -> None:
+    assert words("if [ -f x ]; then A=2; else A=3; fi; run $A")[-1] == ["run", "3"]
+    assert not read_script("if [ -f x ]; then echo hello; fi; mkdir -p y && cd y").undecided
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "while [[ $# -gt 0 ]]; do case $1 in --tp) TP=$2; shift 2;; *) shift;; esac; done\nrun ${TP:-8}",
+            ["run", "8"],
+        ),
+        ('for a in "$@"; do case $a in --tp=*) TP=1;; esac; done; run ${TP:-8}', ["run", "8"]),
+        ("for i in 3; do X=$i; done; run $X", ["run", "3"]),
+        ("S=$1; S=${S:-7B}; run $S", ["run", "7B"]),
+        ("run ${A:+x} ${B:+y}", ["run"]),
+        ("B=1; run ${B:+y}", ["run", "y"]),
+        ("A=(a b c); run ${#A[@]}", ["run", "3"]),
+        ("run `# a comment` --a 1 `# more`", ["run", "--a", "1"]),
+        ("f() { A=1; }\nrun $A", ["run", "1"]),
+        ("function f {\n A=1\n}\nrun $A", ["run", "1"]),
+        ("(cd x; run 1)", ["run", "1"]),
+        ("declare -i N=3; unset N; run ${N:-1}", ["run", "1"]),
+    ],
+)
+def test_what_surrounds_commands(text: str, expected: list[str]) -> None:
+    assert expected in words(text)
+
+
+def test_values_that_the_shell_would_change_are_unknown() -> None:
+    assert commands("A=x/y; run ${A##*/}")[0][1].unknown == "A##*/"
+    assert commands('A=$(date); B="$A"; run --a "$B"')[0][2].unknown == "$(...)"
+
+
+def test_nesting_has_a_bound() -> None:
+    with pytest.raises(InputError, match="nested too deep"):
+        commands("if " * 200)
