@@ -114,6 +114,9 @@ class Scanner:
             self._take(begin + len(operator))
             return Token(None, operator, begin, self.at, line)
         word = self._word(_ENDS + (")" if self.subshells else ""))
+        if self.at == begin:
+            # No word begins here, such as at the bracket of ``){``: every call must move on.
+            return Token(None, self._next(), begin, self.at, line)
         return Token(word, "", begin, self.at, line)
 
     def _double_end(self) -> int:

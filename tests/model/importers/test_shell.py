@@ -50,6 +50,11 @@ def test_lines_are_those_of_the_words() -> None:
     assert [(word.text, word.line) for word in command] == [("run", 2), ("--a", 3), ("1", 3), ("--b", 4)]
 
 
+@pytest.mark.parametrize("text", ["(){", "(a){", "((){", "( a ){ b", "(){}{"])
+def test_a_bracket_before_a_brace_is_passed(text: str) -> None:
+    commands(text)
+
+
 @given(st.text(alphabet="ab=\"'$(){}[]\\\n #;&|-+`1:@", max_size=60))
 def test_any_text_is_read(text: str) -> None:
     commands(text)
