@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -64,18 +62,21 @@ def row(
     }
 
 
-def kernel_hash(*modules: ModuleType) -> str:
-    """SHA-256 of what the modules' code means: their syntax trees without docstrings, so comments do not count."""
+def kernel_hash(*files: str | Path) -> str:
+    """SHA-256 of what the code of source files means: written out again from syntax trees without docstrings.
+
+    Comments and layout do not count, nor does the version of Python, whose trees differ.
+    """
     digest = hashlib.sha256()
-    for module in modules:
-        tree = ast.parse(inspect.getsource(module))
+    for file in files:
+        tree = ast.parse(Path(file).read_text())
         for node in ast.walk(tree):
             body = getattr(node, "body", None)
             if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
                 value = body[0].value
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     del body[0]
-        digest.update(ast.dump(tree).encode())
+        digest.update(ast.unparse(tree).encode())
     return digest.hexdigest()
 
 

@@ -107,7 +107,11 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=SHAPE["n"])
     parser.add_argument("--samples", type=int, default=5)
     arguments = parser.parse_args()
-    write(arguments.json, measure(arguments.n, arguments.samples), kernel_hash(table_kernels, tile_kernels))
+    write(
+        arguments.json,
+        measure(arguments.n, arguments.samples),
+        kernel_hash(table_kernels.__file__, tile_kernels.__file__),
+    )
 
 
 if __name__ == "__main__":
