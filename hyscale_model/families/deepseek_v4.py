@@ -7,7 +7,8 @@ them; every layer also attends to a window of raw tokens. The output is projecte
 
 from __future__ import annotations
 
-from hyscale_model.families.anatomy import Anatomy, Attention, Core, FeedForward, Index, Projection
+from hyscale_model.families.anatomy import Anatomy, Attention, Core, Index, Projection
+from hyscale_model.families.latent import experts_of
 from hyscale_model.scenario.models import DeepseekV4, compressed_kind
 
 
@@ -16,14 +17,7 @@ def v4_anatomy(model: DeepseekV4) -> Anatomy:
     hidden = model.hidden_size
     ratios = model.layer_ratios
     attentions = [_attention(model, ratio) for ratio in dict.fromkeys(ratios)]
-    moe = FeedForward(
-        kind="moe",
-        intermediate=model.moe_intermediate_size,
-        experts=model.n_routed_experts,
-        chosen=model.num_experts_per_tok,
-        shared_intermediate=model.n_shared_experts * model.moe_intermediate_size,
-        router_parameters=(hidden + 1) * model.n_routed_experts,
-    )
+    moe = experts_of(model)
     return Anatomy(
         hidden=hidden,
         vocabulary=model.vocab_size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hyscale_model.families.anatomy import Anatomy, Attention, AttentionKind, Core, FeedForward, Index, Projection
-from hyscale_model.scenario.models import DeepseekV3, LatentModel, SparseLatentModel
+from hyscale_model.scenario.models import DeepseekV3, DeepseekV4, LatentModel, SparseLatentModel
 from hyscale_model.scenario.stages import selecting_layers
 
 
@@ -20,14 +20,7 @@ def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
         kinds = ["mla"] * model.num_hidden_layers
         attentions = [_dense(model)]
     dense = FeedForward(kind="dense_ffn", intermediate=model.intermediate_size)
-    moe = FeedForward(
-        kind="moe",
-        intermediate=model.moe_intermediate_size,
-        experts=model.n_routed_experts,
-        chosen=model.num_experts_per_tok,
-        shared_intermediate=model.n_shared_experts * model.moe_intermediate_size,
-        router_parameters=(hidden + 1) * model.n_routed_experts,
-    )
+    moe = experts_of(model)
     ffns = ["dense_ffn" if layer < model.first_k_dense_replace else "moe" for layer in range(model.num_hidden_layers)]
     return Anatomy(
         hidden=hidden,
@@ -39,6 +32,18 @@ def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
         tied=model.tie_word_embeddings,
+    )
+
+
+def experts_of(model: DeepseekV3 | SparseLatentModel | DeepseekV4) -> FeedForward:
+    """Routed and shared experts of DeepSeek models and their kin; the router has a balancing bias an expert."""
+    return FeedForward(
+        kind="moe",
+        intermediate=model.moe_intermediate_size,
+        experts=model.n_routed_experts,
+        chosen=model.num_experts_per_tok,
+        shared_intermediate=model.n_shared_experts * model.moe_intermediate_size,
+        router_parameters=(model.hidden_size + 1) * model.n_routed_experts,
     )
 
 
