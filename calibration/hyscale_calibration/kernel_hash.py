@@ -1,0 +1,57 @@
+"""The hash of a kernel: what its code means, so that recorded results can tell which kernels they are of.
+
+Needs neither torch nor Triton: kernels are read, never imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGE = "hyscale_kernels"
+
+
+def kernel_hash(*files: str | Path) -> str:
+    """SHA-256 of what the code of source files means: written out again from syntax trees without docstrings.
+
+    Comments and layout do not count, nor does the version of Python, whose trees differ.
+    """
+    digest = hashlib.sha256()
+    for file in files:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+                value = body[0].value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    del body[0]
+        digest.update(ast.unparse(tree).encode())
+    return digest.hexdigest()
+
+
+def source_paths(sources: Iterable[str]) -> list[Path]:
+    """Where source files of kernels are, each named relative to the package ``hyscale_kernels``.
+
+    Raises:
+        ModuleNotFoundError: ``hyscale_kernels`` is not installed.
+    """
+    # Found without being imported: what is imported first decides whether Triton compiles or interprets.
+    package = find_spec(PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError(f"{PACKAGE} is not installed", name=PACKAGE)
+    root = Path(next(iter(package.submodule_search_locations)))
+    return [root / source for source in sources]
+
+
+def hash_of_sources(sources: Iterable[str]) -> str | None:
+    """The hash of kernels by the names of their source files; None where there are none.
+
+    Raises:
+        ModuleNotFoundError: ``hyscale_kernels`` is not installed.
+        FileNotFoundError: one of the files is not in it.
+    """
+    paths = source_paths(sources)
+    return kernel_hash(*paths) if paths else None
