@@ -22,7 +22,7 @@ _GPU_QUERY = ("--query-gpu=name,memory.total,driver_version", "--format=csv,nohe
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
 ) -> None:
-    """Show Python, packages, GPUs and profiles found here."""
+    """Show Python, packages, GPUs and profiles found here, and measurements of kernels that changed since."""
     data = examine()
     if as_json:
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
@@ -47,6 +47,7 @@ def examine() -> dict[str, Any]:
             "shipped": _shipped_profiles(),
             "yours": sorted(path.stem for path in directory.glob("*.json")) if directory.is_dir() else [],
         },
+        "stale_results": stale_results(),
     }
 
 
@@ -63,6 +64,16 @@ def gpus() -> list[dict[str, str]]:
     return [
         {"name": row[0].strip(), "memory": row[1].strip(), "driver": row[2].strip()} for row in rows if len(row) == 3
     ]
+
+
+def stale_results() -> list[str] | None:
+    """Recorded results of kernels that differ from those installed; None where either is missing."""
+    try:
+        from hyscale_calibration.recorded import stale_results
+
+        return stale_results()
+    except ModuleNotFoundError:
+        return None
 
 
 def _version(package: str) -> str | None:
@@ -100,6 +111,11 @@ def _show(data: Mapping[str, Any]) -> None:
         ["profiles, yours", ", ".join(data["profiles"]["yours"]) or "none"],
     ]
     rows += [[f"GPU {index}", ", ".join(gpu.values())] for index, gpu in enumerate(data["gpus"])] or [["GPU", "none"]]
+    stale = data["stale_results"]
+    if stale is None:
+        rows.append(["results, stale", "unknown: hyscale_kernels or hyscale_calibration is not installed"])
+    elif stale:
+        rows.append(["results, stale", f"{', '.join(stale)}: their kernels changed, measure again"])
     console.print(plain_table(["", ""], [[key, printable(value)] for key, value in rows], left=(0, 1), fold=(1,)))
     heading(console, "Packages")
     packages = [[name, found or "MISSING"] for name, found in data["packages"].items()]

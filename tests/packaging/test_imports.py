@@ -12,9 +12,8 @@ LATER = {"numpy", "networkx", "yaml", "rich"}
 
 
 def loaded_by(code):
-    script = (
-        f"import json, sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}\nsys.stderr.write(json.dumps(list(sys.modules)))"
-    )
+    paths = [str(ROOT / each) for each in ("", "kernels", "calibration")]
+    script = f"import json, sys\nsys.path[:0] = {paths}\n{code}\nsys.stderr.write(json.dumps(list(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     return {name.partition(".")[0] for name in json.loads(result.stderr)}
 
@@ -29,6 +28,13 @@ def loaded_by(code):
 )
 def test_a_cold_start_is_lazy(code):
     assert not loaded_by(code) & (NEVER | LATER)
+
+
+def test_doctor_looks_at_kernels_without_importing_them():
+    code = "from hyscale_model.cli.main import main\nassert main(['doctor', '--json']) == 0"
+    loaded = loaded_by(code)
+    assert "hyscale_calibration" in loaded
+    assert not loaded & (NEVER | {"hyscale_kernels"})
 
 
 def test_reports_need_no_numbers_library():

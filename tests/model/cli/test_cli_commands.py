@@ -96,6 +96,26 @@ def test_doctor(run, facts, monkeypatch, tmp_path):
     assert "mine" in text
 
 
+@pytest.mark.parametrize(
+    ("stale", "told"), [([], None), (["h200-sxm/x"], "h200-sxm/x"), (ModuleNotFoundError("x"), "not installed")]
+)
+def test_doctor_tells_which_measurements_are_of_other_kernels(run, facts, monkeypatch, stale, told):
+    recorded = pytest.importorskip("hyscale_calibration.recorded")
+
+    def stale_results():
+        if isinstance(stale, Exception):
+            raise stale
+        return stale
+
+    monkeypatch.setattr(recorded, "stale_results", stale_results)
+    monkeypatch.setattr(doctor, "gpus", list)
+    data = json.loads(run("doctor", "--json").out)
+    assert data["stale_results"] == (None if isinstance(stale, Exception) else stale)
+    text = run("doctor").out
+    assert ("results, stale" in text) == (told is not None)
+    assert told is None or told in " ".join(text.split())
+
+
 @pytest.mark.parametrize("failure", [OSError("no"), subprocess.TimeoutExpired("x", 1), None])
 def test_a_driver_that_does_not_answer_means_no_gpu(monkeypatch, failure):
     def answer(*_arguments, **_options):
