@@ -1,118 +1,102 @@
 """Scoring alone and into a table, on random data, every key visible.
 
 Scoring alone keeps each query's maximum in registers: the least that any selection costs.
-
-    python -m hyscale_calibration.benches.score_table --json results.json
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import hyscale_kernels.score_table.triton as table_kernels
-import hyscale_kernels.scoring.triton as tile_kernels
-import torch
-from hyscale_kernels.score_table.api import FP8, Scored, Tile
-from hyscale_kernels.scoring.reference import scores
-
-from hyscale_calibration.benches.record import kernel_hash, milliseconds, row, write
-
-SHAPE = {"n": 8192, "L": 1_048_576, "H": 32, "D": 128}
-TILES = tuple(
-    Tile(columns=columns, keys=keys, warps=warps, stages=stages)
-    for columns, keys, warps, stages in (
-        (256, 64, 4, 2),
-        (256, 64, 4, 3),
-        (256, 64, 8, 3),
-        (256, 128, 8, 3),
-        (128, 64, 4, 3),
-        (128, 128, 8, 3),
-    )
+from hyscale_calibration.benches.operation import (
+    CannotRun,
+    Case,
+    CheckFailed,
+    Measurement,
+    Measurements,
+    Operation,
+    Shape,
 )
 
+if TYPE_CHECKING:
+    import torch
+    from hyscale_kernels.score_table.api import Tile
 
-def inputs(dtype: torch.dtype, n: int, keys: int, heads: int, dim: int) -> tuple[torch.Tensor, ...]:
-    """Random q, keys, weights and spans of every key."""
-    generator = torch.Generator(device="cuda").manual_seed(0)
-    q = torch.randn(n, heads, dim, device="cuda", generator=generator).to(dtype)
-    entries = torch.randn(keys, dim, device="cuda", generator=generator).to(dtype)
-    weights = torch.randn(n, heads, device="cuda", generator=generator)
-    spans = torch.tensor([[0, keys]], device="cuda", dtype=torch.int32).repeat(n, 1)
-    return q, entries, weights, spans
+# Columns, keys, warps and stages.
+TILES = ((256, 64, 4, 2), (256, 64, 4, 3), (256, 64, 8, 3), (256, 128, 8, 3), (128, 64, 4, 3), (128, 128, 8, 3))
+# What rounding explains, over the sum of magnitudes.
+TOLERANCES = {"bf16": 1e-5, "fp8": 2e-3}
 
 
-def check(dtype: torch.dtype, heads: int, dim: int, **launch: Any) -> float:
-    """Largest error of a small table over the sum of magnitudes; ValueError above what rounding explains."""
-    q, keys, weights, spans = inputs(dtype, 70, 1000, heads, dim)
-    spans[:, 1] = torch.arange(70, device="cuda") * 14
-    table = torch.full((70, 1000), float("nan"), device="cuda")
-    Scored.of(q, keys, weights, spans).launch(table, 1000, **launch)
+def measure(shape: Shape, dtype: str, device: str) -> Measurements:
+    """Each tile, maximum only and table."""
+    import torch
+    from hyscale_kernels.score_table.api import Scored, Tile
+
+    from hyscale_calibration.benches.inputs import indexer_inputs
+
+    n, length, heads, dim = (shape[key] for key in ("n", "L", "H", "D"))
+    scored = Scored.of(*indexer_inputs(dtype, n, length, heads, dim, device))
+
+    def run(tile: Tile, table: bool) -> torch.Tensor:
+        out = torch.empty((n, length) if table else (n,), device=device)
+        scored.launch(out, length, table=table, tile=tile)
+        return out
+
+    for columns, keys, warps, stages in TILES:
+        tile = Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(dim)
+        for name, table in (("score_only", False), ("score_table", True)):
+            yield Measurement(
+                name=name,
+                # ``imprecise`` None: the compiler decides how many FP8 products are added up before FP32.
+                shape={**shape, **asdict(tile), "imprecise": None},
+                check=partial(check, dtype, heads, dim, tile, table, device),
+                run=partial(run, tile, table),
+                flop=2.0 * n * length * heads * dim,
+                traffic_bytes=4.0 * n * length if table else None,
+            )
+
+
+def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str) -> dict[str, Any]:
+    """Largest error of a small table, or of its maxima, over the sum of magnitudes."""
+    import torch
+    from hyscale_kernels.score_table.api import Scored
+    from hyscale_kernels.scoring.reference import scores
+    from triton.runtime.errors import OutOfResources
+
+    from hyscale_calibration.benches.inputs import indexer_inputs
+
+    n, length = 70, 1000
+    q, keys, weights, spans = indexer_inputs(dtype, n, length, heads, dim, device)
+    # Borders of tiles and of what is visible in all positions to each other, the first query sees nothing.
+    spans[:, 1] = torch.arange(n, device=device) * 14
+    found = torch.full((n, length) if table else (n,), float("nan"), device=device)
+    try:
+        Scored.of(q, keys, weights, spans).launch(found, length, table=table, tile=tile)
+    except OutOfResources as excess:
+        raise CannotRun(f"the tile does not fit this GPU: {excess}") from excess
     expected = scores(q, keys, weights, spans)
-    bound = scores(q.float().abs(), keys.float().abs(), weights.abs(), spans)
-    if not torch.equal(table.isfinite(), expected.isfinite()):
-        raise ValueError("scores are finite where nothing is visible, or the reverse")
+    magnitudes = scores(q.float().abs(), keys.float().abs(), weights.abs(), spans)
+    if not table:
+        expected, magnitudes = expected.amax(1), magnitudes.amax(1)
     visible = expected.isfinite()
-    error = float(((table.double() - expected).abs() / bound)[visible].max())
-    if error > (1e-5 if dtype == torch.bfloat16 else 2e-3):
-        raise ValueError(f"a score is off by {error:.1e} of the sum of magnitudes")
-    return error
+    if not torch.equal(found.isfinite(), visible):
+        raise CheckFailed("scores are finite where nothing is visible, or the reverse")
+    error = float(((found.double() - expected).abs() / magnitudes)[visible].max())
+    # NaN is not within the tolerance either.
+    if not error <= TOLERANCES[dtype]:
+        raise CheckFailed(f"a score is off by {error:.1e} of the sum of magnitudes")
+    return {"error": error}
 
 
-def measure(n: int, samples: int, tiles: tuple[Tile, ...] = TILES) -> list[dict[str, Any]]:
-    """All rows of the benchmark: each tile, BF16 and FP8, maximum only and table."""
-    results = []
-    length, heads, dim = SHAPE["L"], SHAPE["H"], SHAPE["D"]
-    table = torch.empty(n, length, device="cuda")
-    for name, dtype, imprecise in (("bf16", torch.bfloat16, None), ("fp8", FP8, None)):
-        scored = Scored.of(*inputs(dtype, n, length, heads, dim))
-        for tile in tiles:
-            launch = {"tile": tile, "imprecise": imprecise}
-            try:
-                error = check(dtype, heads, dim, **launch)
-                for kept in ("score_only", "score_table"):
-                    times = time(scored, table, kept == "score_table", samples, **launch)
-                    shape = {**SHAPE, "n": n, **asdict(tile), "imprecise": imprecise}
-                    result = row(kept, name, shape, times, 4.0 * n * length)
-                    result["tflops"] = 2.0 * n * length * heads * dim / result["median_ms"] / 1e9
-                    result["error"] = error
-                    results.append(result)
-                    print(describe(result), flush=True)
-            except Exception as problem:
-                print(f"{name} {tile}: {type(problem).__name__}: {str(problem)[:200]}", flush=True)
-    return results
-
-
-def time(scored: Scored, table: torch.Tensor, whole: bool, samples: int, **launch: Any) -> list[float]:
-    """Milliseconds of one launch over all keys, into the table or not."""
-    out = table if whole else table.view(-1)[: table.shape[0]]
-    return milliseconds(lambda: scored.launch(out, table.shape[1], table=whole, **launch), samples=samples, warm_up=1)
-
-
-def describe(result: dict[str, Any]) -> str:
-    """One line of the table."""
-    tile = " ".join(f"{name} {result['shape'][name]}" for name in ("columns", "keys", "warps", "stages"))
-    return (
-        f"{result['dtype']:13} {result['name']:11} {tile:40} {result['median_ms']:8.2f} ms"
-        f" {result['tflops']:7.0f} TFLOP/s error {result['error']:.1e}"
-    )
-
-
-def main() -> None:
-    """Measure, print a short table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--n", type=int, default=SHAPE["n"])
-    parser.add_argument("--samples", type=int, default=5)
-    arguments = parser.parse_args()
-    write(
-        arguments.json,
-        measure(arguments.n, arguments.samples),
-        kernel_hash(table_kernels.__file__, tile_kernels.__file__),
-    )
-
-
-if __name__ == "__main__":
-    main()
+OPERATION = Operation(
+    name="score_table",
+    description="scores of every key, into an FP32 table or only each query's maximum",
+    sources=("score_table/triton.py", "scoring/triton.py"),
+    dtypes=("bf16", "fp8"),
+    cases=(Case(name="1M keys, GLM-5.1's indexer", shape={"n": 8192, "L": 1_048_576, "H": 32, "D": 128}),),
+    trial={"n": 4, "L": 64},
+    measure=measure,
+    samples=11,
+)
