@@ -32,7 +32,8 @@ TOLERANCES = {"bf16": 1e-5, "fp8": 2e-3}
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
     """Each tile, maximum only and table."""
     import torch
-    from hyscale_kernels.score_table.api import Scored, Tile
+    from hyscale_kernels.score_table.api import Tile, fill
+    from hyscale_kernels.scoring.inputs import Scored
 
     from hyscale_calibration.benches.inputs import indexer_inputs
 
@@ -41,11 +42,11 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
 
     def run(tile: Tile, table: bool) -> torch.Tensor:
         out = torch.empty((n, length) if table else (n,), device=device)
-        scored.launch(out, length, table=table, tile=tile)
+        fill(scored, out, table=table, tile=tile)
         return out
 
     for columns, keys, warps, stages in TILES:
-        tile = Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(dim)
+        tile = Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(heads, dim)
         for name, table in (("score_only", False), ("score_table", True)):
             yield Measurement(
                 name=name,
@@ -61,7 +62,8 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
 def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str) -> dict[str, Any]:
     """Largest error of a small table, or of its maxima, over the sum of magnitudes."""
     import torch
-    from hyscale_kernels.score_table.api import Scored
+    from hyscale_kernels.score_table.api import fill
+    from hyscale_kernels.scoring.inputs import Scored
     from hyscale_kernels.scoring.reference import scores
     from triton.runtime.errors import OutOfResources
 
@@ -73,7 +75,7 @@ def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str
     spans[:, 1] = torch.arange(n, device=device) * 14
     found = torch.full((n, length) if table else (n,), float("nan"), device=device)
     try:
-        Scored.of(q, keys, weights, spans).launch(found, length, table=table, tile=tile)
+        fill(Scored.of(q, keys, weights, spans), found, table=table, tile=tile)
     except OutOfResources as excess:
         raise CannotRun(f"the tile does not fit this GPU: {excess}") from excess
     expected = scores(q, keys, weights, spans)

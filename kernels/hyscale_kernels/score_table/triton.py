@@ -67,6 +67,7 @@ def table_kernel(
     out_ptr,
     n,
     width,
+    share,
     key_stride,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
@@ -76,7 +77,7 @@ def table_kernel(
     TABLE: tl.constexpr,
     IMPRECISE: tl.constexpr,
 ):
-    """One program scores a block of queries against every tile of keys that one of them sees.
+    """One program scores a block of queries against every tile of keys that one of them sees, of its share of the keys.
 
     ``TABLE``: write ``out[n, width]``; otherwise only the maximum of each query, ``out[n]``: what scoring costs when
     nothing is kept. Tiles that no query of the block sees are filled with minus infinity, not computed.
@@ -89,9 +90,14 @@ def table_kernel(
     # A query that sees nothing must not widen the range of the others.
     low = tl.min(tl.where(begins < ends, begins, width)) // KEYS * KEYS
     high = tl.maximum(tl.cdiv(tl.max(tl.where(begins < ends, ends, 0)), KEYS) * KEYS, low)
+    # The program's share of the keys.
+    share_from = tl.program_id(1) * share
+    share_to = tl.minimum(share_from + share, tl.cdiv(width, KEYS) * KEYS)
+    low = tl.minimum(tl.maximum(low, share_from), share_to)
+    high = tl.minimum(tl.maximum(high, low), share_to)
     # Tiles in [from, to) are seen whole by all queries.
     whole_from = tl.maximum(tl.minimum(tl.cdiv(tl.max(tl.where(inside, begins, 0)), KEYS) * KEYS, high), low)
-    whole_to = tl.maximum(tl.min(tl.where(inside, ends, width)) // KEYS * KEYS, whole_from)
+    whole_to = tl.minimum(tl.maximum(tl.min(tl.where(inside, ends, width)) // KEYS * KEYS, whole_from), high)
 
     query, head = columns_of(first, QUERIES, HEADS)
     live = query < n
@@ -115,10 +121,10 @@ def table_kernel(
     # fmt: on
 
     if TABLE:
-        for start in range(0, low, KEYS):
+        for start in range(share_from, low, KEYS):
             places = start + tl.arange(0, KEYS)
             tl.store(rows[None, :] + places[:, None], nothing, mask=inside[None, :] & (places < width)[:, None])
-        for start in range(high, width, KEYS):
+        for start in range(high, share_to, KEYS):
             places = start + tl.arange(0, KEYS)
             tl.store(rows[None, :] + places[:, None], nothing, mask=inside[None, :] & (places < width)[:, None])
     else:

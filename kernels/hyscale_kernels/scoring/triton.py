@@ -2,26 +2,38 @@
 
 Of eight neighbouring columns of a product, four lanes of a warp own two each. Columns are ordered so that the two
 belong to one query and the four lanes to four: a lane then owns all heads of its queries, and the sum over heads needs
-no exchange between lanes.
+no exchange between lanes. Every kernel adds heads up in this order, by fused multiplications and additions, whatever
+its tile, so that the score of a query and a key has the same bits in all of them.
 """
 
 import triton
 import triton.language as tl
 
+# The interpreter takes a reduction of our own element by element.
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
 
 @triton.jit
 def columns_of(queries_first, QUERIES: tl.constexpr, HEADS: tl.constexpr):
-    """(query, head) of each column of a tile, ``[QUERIES * HEADS]`` each."""
+    """(query, head) of each column of a tile, ``[QUERIES * HEADS]`` each; a multiple of 4 queries, of 2 heads."""
     column = tl.arange(0, QUERIES * HEADS)
-    if QUERIES % 4 == 0 and HEADS % 2 == 0:
-        group = column // (4 * HEADS)
-        within = column % (4 * HEADS)
-        query = 4 * group + within % 8 // 2
-        head = within // 8 * 2 + within % 2
-    else:
-        query = column // HEADS
-        head = column % HEADS
-    return queries_first + query, head
+    group = column // (4 * HEADS)
+    within = column % (4 * HEADS)
+    return queries_first + 4 * group + within % 8 // 2, within // 8 * 2 + within % 2
+
+
+@triton.jit
+def _multiply_add(total, scale, term, weight):
+    """One step of a sum of products: ``scale`` is the weight of the first term, 1 of a sum."""
+    return tl.fma(term, weight, total * scale), tl.full(scale.shape, 1.0, tl.float32)
+
+
+@triton.jit
+def _by_query(columns, QUERIES: tl.constexpr, HEADS: tl.constexpr):
+    """``[rows, QUERIES * HEADS]`` in the order of ``columns_of`` as ``[rows, QUERIES, HEADS]``."""
+    rows: tl.constexpr = columns.shape[0]
+    split = tl.reshape(columns, (rows, QUERIES // 4, HEADS // 2, 4, 2))
+    return tl.reshape(tl.permute(split, (0, 1, 3, 2, 4)), (rows, QUERIES, HEADS))
 
 
 @triton.jit
@@ -34,9 +46,12 @@ def tile_scores(keys, q, weights, QUERIES: tl.constexpr, HEADS: tl.constexpr, IM
     products = tl.dot(keys, q, max_num_imprecise_acc=IMPRECISE)
     # An ordinary maximum would turn NaN into a score of 0.
     positive = tl.maximum(products, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    weighted = positive * weights[None, :]
-    rows: tl.constexpr = keys.shape[0]
-    if QUERIES % 4 == 0 and HEADS % 2 == 0:
-        split = tl.reshape(weighted, (rows, QUERIES // 4, HEADS // 2, 4, 2))
-        return tl.reshape(tl.sum(tl.sum(split, axis=4), axis=2), (rows, QUERIES))
-    return tl.sum(tl.reshape(weighted, (rows, QUERIES, HEADS)), axis=2)
+    if INTERPRETED:
+        return tl.sum(_by_query(positive * weights[None, :], QUERIES, HEADS), axis=2)
+    # Left to itself, the compiler fuses products and sums differently from one kernel to the next.
+    weighted = (
+        _by_query(positive, QUERIES, HEADS),
+        _by_query(tl.broadcast_to(weights[None, :], positive.shape), QUERIES, HEADS),
+    )
+    total, _ = tl.reduce(weighted, 2, _multiply_add)
+    return total

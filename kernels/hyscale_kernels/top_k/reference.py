@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def select(scores: torch.Tensor, topk: int) -> torch.Tensor:
+def top_k(scores: torch.Tensor, topk: int) -> torch.Tensor:
     """The ``topk`` highest scores of each row, ties to the lower position.
 
     Minus infinity and NaN are never selected.

@@ -1,0 +1,56 @@
+"""How many samples, candidates and bytes a selection takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# The threshold is this sample, of which 16 stand for topk keys: 2.5 topk are expected to reach it, and 6 topk fit. With
+# scores in no order of position (Poisson), one query in 3 million has 40 where 16 are due, and none 40 where 96 are.
+RANK = 40
+WANTED = 16
+FULL = 96
+# Below this, samples would cost more than the candidates they save.
+LEAST_STRIDE = 32
+# Samples of a query are held in registers.
+MOST_SAMPLES = 16384
+LONGEST = 2**21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How candidates are found.
+
+    One key of every ``stride`` is a sample; the ``rank``-th best sample is the threshold, which about ``rank * stride``
+    keys reach. At most ``capacity`` candidates are kept. Where ``hopeless`` samples reach the threshold, by equal
+    scores, the query is not filtered: the capacity would overflow by six deviations.
+
+    ``lanes``: keys of a tile. ``bitmap_bytes`` bounds the bitmap, sampled scores and tables, ``chunk_bytes`` the
+    candidates: queries are taken in blocks. None of it changes an index.
+    """
+
+    stride: int
+    rank: int
+    capacity: int
+    hopeless: int
+    lanes: int = 64
+    bitmap_bytes: int = 2**30
+    chunk_bytes: int = 3 * 2**27
+
+    @classmethod
+    def of(cls, topk: int, length: int) -> Plan:
+        """The plan for ``topk`` of ``length`` keys.
+
+        Raises:
+            ValueError: a ``topk`` or length out of range.
+        """
+        if not 1 <= topk <= 2048:
+            raise ValueError(f"topk must be 1 to 2048, is {topk}")
+        if length > LONGEST:
+            raise ValueError(f"at most {LONGEST} keys are supported, there are {length}")
+        stride = max(-(-topk // WANTED), LEAST_STRIDE, -(-length // MOST_SAMPLES))
+        return cls(stride=stride, rank=RANK, capacity=FULL * stride, hopeless=FULL + round(6 * FULL**0.5))
+
+    def rows(self, length: int) -> int:
+        """Queries of a block, by the larger of their bitmap and sampled scores; a multiple of 64 where it can be."""
+        each = max(length // 8, 4 * length // self.stride, 1)
+        return max(1, self.bitmap_bytes // each // 64 * 64 or self.bitmap_bytes // each)
