@@ -1,1 +1,1 @@
-"""Scores of selected keys only, and selections that are handed on from a forward to its recomputation."""
+"""Scores of selected keys only, and their gradients."""
