@@ -7,6 +7,7 @@ from importlib import import_module
 from hyscale_calibration.benches.operation import Operation
 
 NAMES = (
+    "hytopk",
     "score_table",
     "topk_torch",
 )

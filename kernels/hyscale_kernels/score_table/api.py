@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import triton
@@ -39,6 +39,8 @@ NARROW = Tile(columns=256, keys=64, warps=4, stages=3)
 WIDE = Tile(columns=256, keys=128, warps=8, stages=3)
 # By the type of the inputs and whether a table is written.
 TILES = {(torch.bfloat16, True): WIDE, (torch.bfloat16, False): NARROW, (FP8, True): NARROW, (FP8, False): NARROW}
+# How to select among a row of scores.
+Method = Literal["torch", "radix"]
 # Megatron-LM's TileLang path scores as many rows at a time.
 BLOCK_ROWS = 8192
 
@@ -120,7 +122,7 @@ def select(
     q_scale: torch.Tensor | None = None,
     key_scale: torch.Tensor | None = None,
     block_rows: int = BLOCK_ROWS,
-    method: Literal["torch", "radix"] = "torch",
+    method: Method = "torch",
 ) -> torch.Tensor:
     """The ``topk`` highest scores of each query by a score table.
 
@@ -142,6 +144,8 @@ def select(
     """
     if topk < 1 or block_rows < 1:
         raise ValueError(f"topk and block_rows must be at least 1, they are {topk} and {block_rows}")
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))}, is {method!r}")
     scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     n, width = q.shape[0], keys.shape[0]
     chosen = torch.full((n, topk), -1, device=q.device, dtype=torch.int32)
