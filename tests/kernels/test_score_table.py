@@ -5,9 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyscale_kernels.score_table import score_table, select
-from hyscale_kernels.score_table.api import Tile, fill
+from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.reference import scores as oracle
+from hyscale_kernels.scoring.tiles import Tile
 from hyscale_kernels.spans import causal_spans, zigzag_positions
 from hyscale_kernels.top_k import reference
 

@@ -9,8 +9,9 @@ import triton
 
 from hyscale_kernels.hytopk.plan import Plan
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
-from hyscale_kernels.score_table.api import NARROW, fill, shares
+from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import Scored
+from hyscale_kernels.scoring.tiles import NARROW, shares
 
 
 @lru_cache(maxsize=16)
@@ -55,7 +56,7 @@ def mark(scored: Scored, plan: Plan, threshold: torch.Tensor, spans: torch.Tenso
     tile = NARROW.at(heads, dim)
     queries = tile.queries(heads)
     programs = triton.cdiv(n, queries)
-    share = shares(programs, length, 32 * plan.lanes, scored.q.device)
+    share = shares(programs, length, tile, 32 * plan.lanes, scored.q.device)
     filter_kernel[(programs, triton.cdiv(length, share))](
         scored.q,
         scored.keys,
