@@ -5,6 +5,7 @@ from hyscale_kernels.score_table import select
 from hyscale_kernels.score_table.api import Tile, fill
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.reference import scores as oracle
+from hyscale_kernels.top_k import reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INFINITY = float("inf")
@@ -84,3 +85,54 @@ def selected(values, topk, weight=1.0):
     q, keys, scale = row(values)
     weights = torch.full((1, 1), weight, device=DEVICE)
     return select(q, keys, weights, whole(1, len(keys)), topk, key_scale=scale)
+
+
+def best_places(values, topk):
+    """Places of the highest values by an ordinary sort of Python's numbers, which holds -0.0 and 0.0 for equal."""
+    some = [(-value, place) for place, value in enumerate(values) if value > -INFINITY]
+    places = sorted(place for _, place in sorted(some)[:topk])
+    return places + [-1] * (topk - len(places))
+
+
+def assert_exactly_selected(chosen, table, topk):
+    """The one right answer, ties to the lower position."""
+    assert chosen.dtype == torch.int32
+    assert torch.equal(chosen.cpu(), reference.top_k(table.float(), topk).cpu())
+
+
+def within(table, spans):
+    """Minus infinity outside the spans."""
+    places = torch.arange(table.shape[1], device=table.device)
+    return table.masked_fill((places < spans[:, :1]) | (places >= spans[:, 1:]), -INFINITY)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def shuffled(values, seed=0):
+    return values[torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))]
+
+
+def broken_elsewhere():
+    """Rows of finite scores that other selections got wrong: name, values above or at 0, topk."""
+    low_bits = torch.arange(6000, dtype=torch.int32) % 1024 + 0x3F800000
+    plateau = torch.zeros(8320).index_fill(0, torch.arange(4000, 4100), 1.0)
+    ties = torch.full((20000,), 2.0).index_fill(0, torch.arange(0, 20000, 40), 5.0)
+    duplicates = normal(5000, seed=3).cpu().abs()
+    # Fifty times the 120th, so that it lies across the border.
+    duplicates[::100] = duplicates.sort(descending=True).values[119]
+    return {
+        "random": (normal(13000, seed=1).cpu().abs(), 2048),
+        "upper 22 bits shared": (shuffled(low_bits).view(torch.float32), 100),
+        "neighbours in FP32": (shuffled(1 + torch.arange(5000) * 2.0**-23), 700),
+        "periodic ties of BF16": ((torch.arange(8192) % 64).bfloat16().float() / 64, 128),
+        "relu plateau": (plateau, 2048),
+        "more ties than candidates": (ties, 2048),
+        "ascending": (torch.arange(1, 5001).float(), 512),
+        "descending": (torch.arange(5000, 0, -1).float(), 512),
+        "beyond FP16": (1e5 + 2e5 * torch.rand(5000, generator=torch.Generator().manual_seed(4)), 333),
+        "duplicates across the border": (duplicates, 130),
+        "subnormals": (shuffled(torch.arange(5000, dtype=torch.int32) // 3).view(torch.float32), 200),
+        "zeros everywhere": (torch.zeros(5000), 300),
+    }

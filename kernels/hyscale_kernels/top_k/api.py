@@ -58,7 +58,8 @@ def select_rows(
     n = table.shape[0]
     if not n:
         return
-    capacity = capacity_for(topk)
+    # A narrow table never has more candidates than columns.
+    capacity = min(capacity_for(topk), max(table.shape[1], 32))
     scores = torch.empty(n, capacity, device=table.device)
     places = torch.empty(n, capacity, dtype=torch.int32, device=table.device)
     counts = torch.empty(n, dtype=torch.int32, device=table.device)
