@@ -6,6 +6,7 @@ from hyscale_kernels.score_table.api import Tile, fill
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.reference import scores as oracle
 from hyscale_kernels.top_k import reference
+from hyscale_kernels.top_k.api import SAMPLES
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INFINITY = float("inf")
@@ -136,3 +137,18 @@ def broken_elsewhere():
         "subnormals": (shuffled(torch.arange(5000, dtype=torch.int32) // 3).view(torch.float32), 200),
         "zeros everywhere": (torch.zeros(5000), 300),
     }
+
+
+def sampled(begin, end, number=SAMPLES):
+    """The places of a row of a table whose scores decide the threshold of ``top_k``."""
+    samples, visible = torch.arange(number), end - begin
+    mixed = (samples + 1) * 2654435761 % 2**32
+    mixed = (mixed ^ (mixed >> 15)) * 2246822519 % 2**32
+    spread = (mixed ^ (mixed >> 13)) >> 16 & 0x7FFF
+    return (begin + samples * visible // number + spread % max(visible // number, 1)).to(DEVICE)
+
+
+def looked_at(width, begin=0, end=None):
+    seen = torch.zeros(width, dtype=torch.bool, device=DEVICE)
+    seen[sampled(begin, width if end is None else end)] = True
+    return seen

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyscale_kernels.top_k import api, top_k
-from inputs import DEVICE, INFINITY, assert_exactly_selected, normal, within
+from inputs import DEVICE, INFINITY, assert_exactly_selected, looked_at, normal, sampled, within
 
 NAN = float("nan")
 
@@ -20,21 +20,6 @@ def counts(monkeypatch):
         select(scores, places, counts, *rest)
 
     monkeypatch.setattr(api, "select_candidates", spy)
-    return seen
-
-
-def sampled(begin, end, number=api.SAMPLES):
-    """The places of a row that decide its threshold."""
-    samples, visible = torch.arange(number), end - begin
-    mixed = (samples + 1) * 2654435761 % 2**32
-    mixed = (mixed ^ (mixed >> 15)) * 2246822519 % 2**32
-    spread = (mixed ^ (mixed >> 13)) >> 16 & 0x7FFF
-    return (begin + samples * visible // number + spread % max(visible // number, 1)).to(DEVICE)
-
-
-def looked_at(width, begin=0, end=None):
-    seen = torch.zeros(width, dtype=torch.bool, device=DEVICE)
-    seen[sampled(begin, width if end is None else end)] = True
     return seen
 
 
