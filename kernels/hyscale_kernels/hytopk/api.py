@@ -21,7 +21,7 @@ class Selection:
 
     Attributes:
         indices: int32 ``[n, topk]``, ascending, -1 behind the last.
-        candidates: int32 ``[n]``, keys that reached the query's threshold.
+        candidates: int32 ``[n]``, keys that reached the query's threshold; 0 where it was not filtered.
         margin: FP32 ``[n]``, lowest selected score less the threshold, 0 or more: no key below the threshold can belong
             to the selection. Infinite where every visible key was compared.
         recovered: bool ``[n]``, queries whose candidates could not hold the selection, so that all their visible keys
@@ -70,10 +70,10 @@ def hytopk(
     Raises:
         ValueError: an input that does not fit the others, with what would.
     """
+    scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     n, length = q.shape[0], keys.shape[0]
     chosen_plan = Plan.of(topk, length)
     plan = plan or chosen_plan
-    scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     device = q.device
     found = Selection(
         indices=torch.empty(n, topk, dtype=torch.int32, device=device),
@@ -126,7 +126,10 @@ def _filter_and_select(scored: Scored, plan: Plan, found: Selection) -> None:
         )
         rescore(scored.of_queries(rows), places[taken], scores[taken], counts[rows])
         select_candidates(scores[taken], places[taken], counts[rows], topk, chunk.indices, chunk.margin)
-    found.margin.sub_(threshold)
+    # The difference of equal infinities would be NaN.
+    level = found.margin == threshold
+    found.margin.sub_(threshold).masked_fill_(level, 0.0)
+    found.margin.masked_fill_(threshold == torch.finfo(threshold.dtype).min, float("inf"))
     # A negative margin would mean that rescoring gave other bits than filtering.
     torch.logical_or(counts < 0, found.margin < 0, out=found.recovered)
 

@@ -20,8 +20,10 @@ def sample_places(length: int, stride: int, device: torch.device) -> torch.Tenso
 
     Kept between calls: a dozen small launches would come before the first large one.
     """
-    strata = torch.arange(length // stride, device=device)
-    return strata * stride + (strata * 2654435761 % 2**32 >> 7) % stride
+    # A tensor kept from inference mode could not be used where gradients are.
+    with torch.inference_mode(False):
+        strata = torch.arange(length // stride, device=device)
+        return strata * stride + (strata * 2654435761 % 2**32 >> 7) % stride
 
 
 def find_thresholds(scored: Scored, plan: Plan, threshold: torch.Tensor, opened: torch.Tensor) -> None:
