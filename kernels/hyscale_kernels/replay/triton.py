@@ -26,11 +26,15 @@ def rescore_kernel(
 ):
     """One program scores a query against the keys at its own ``places [n, width]``.
 
-    The query stands four times in the product, so that heads add up in the same order as in a table. ``COUNTED``: only
-    the first ``counts [n]`` places count; otherwise all but negative ones, whose score is 0.
+    ``COUNTED``: only the first ``counts [n]`` places count; otherwise all but negative ones, whose score is 0.
     """
+    # A product has at least 16 columns: of few heads the query stands in it several times.
+    COPIES: tl.constexpr = 1 if HEADS >= 16 else (8 if HEADS == 2 else 4)
     row = tl.program_id(0).to(tl.int64)
-    _, head = columns_of(0, 4, HEADS)
+    if COPIES == 1:
+        head = tl.arange(0, HEADS)
+    else:
+        _, head = columns_of(0, COPIES, HEADS)
     columns = row * HEADS + head
     q = tl.load(q_ptr + columns[None, :] * DIM + tl.arange(0, DIM)[:, None])
     weights = tl.load(weights_ptr + columns)
@@ -44,8 +48,8 @@ def rescore_kernel(
         # The first key stands in for none.
         some = tl.maximum(places, 0)
         keys = tl.load(keys_ptr + some.to(tl.int64)[:, None] * key_stride + tl.arange(0, DIM)[None, :])
-        # All four are equal.
-        scores = tl.max(tile_scores(keys, q, weights, 4, HEADS, IMPRECISE), axis=1)
+        # All copies are equal.
+        scores = tl.max(tile_scores(keys, q, weights, COPIES, HEADS, IMPRECISE), axis=1)
         if SCALED:
             scores *= tl.load(key_scale_ptr + some)
         tl.store(scores_ptr + row * width + slots, tl.where(places < 0, 0.0, scores), mask=slots < count)
