@@ -7,6 +7,8 @@ from importlib import import_module
 from hyscale_calibration.benches.operation import Operation
 
 NAMES = (
+    "index_loss",
+    "replay",
     "score_table",
     "topk_torch",
 )
