@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyscale_kernels.replay import reference, replay, replay_gradients
 from hyscale_kernels.replay.gradients import in_ones, units_per_one
-from hyscale_kernels.score_table import score_table
+from hyscale_kernels.score_table import score_table, select
 from hyscale_kernels.scoring.inputs import FP8, Scored
+from hyscale_kernels.spans import causal_spans
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INFINITY = float("inf")
@@ -121,7 +122,7 @@ def test_head_counts(heads, dtype):
 
 
 @pytest.mark.parametrize("heads", [4, 6, 16, 32, 64])
-def test_without_head_weights(heads):
+def test_case_20_head_counts_without_head_weights(heads):
     q, keys, _ = random(3, heads, 32, 40)
     indices = choose(3, 40, 17)
     assert_bits(replay(q, keys, None, indices), table_at(indices, q, keys, None))
@@ -172,7 +173,7 @@ def test_nothing_selected_or_to_select(n, topk, length, deterministic):
         assert torch.equal(each.grad, torch.zeros_like(each))
 
 
-def test_keys_with_a_large_row_stride_and_columns_apart():
+def test_case_24_keys_with_a_large_row_stride_and_columns_apart():
     q, keys, weights = random(5, 4, 64, 40)
     indices = choose(5, 40, 20)
     apart = torch.full((40, 1000), float("nan"), device=DEVICE, dtype=torch.bfloat16)
@@ -207,6 +208,22 @@ def test_any_shape(n, heads, dim, length, topk, fp8, deterministic, data):
 
 
 # What is selected.
+
+
+@pytest.mark.parametrize("topk", [1, 7, 30])
+def test_selected_scores_are_those_of_the_table_and_the_highest(topk):
+    draw = torch.Generator().manual_seed(0)
+    q, keys, weights = (
+        torch.randint(-2, 3, shape, generator=draw).to(DEVICE) for shape in ((6, 4, 32), (40, 32), (6, 4))
+    )
+    q, keys, weights = q.bfloat16(), keys.bfloat16(), weights.float()
+    spans = causal_spans(torch.tensor([0, 3, 6, 20, 29, 39], device=DEVICE))
+    indices = select(q, keys, weights, spans, topk)
+    scores, table = replay(q, keys, weights, indices), score_table(q, keys, weights, spans)
+    for row, chosen, all_of in zip(scores, indices, table, strict=True):
+        count = int((chosen >= 0).sum())
+        assert torch.equal(row[:count], all_of[chosen[:count].long()])
+        assert torch.equal(row[:count].sort(descending=True).values, all_of.sort(descending=True).values[:count])
 
 
 def test_case_14_lengths_around_topk_keep_the_width_and_padding_is_ignored():
@@ -305,7 +322,7 @@ def test_weights_of_fp8_queries_have_gradients():
     assert off(weights.grad.cpu(), wanted.weights) <= CLOSE_WEIGHTS[FP8]
 
 
-def test_case_24_exact_sums_of_small_whole_numbers():
+def test_small_whole_numbers_have_exact_sums():
     draw = torch.Generator().manual_seed(0)
     q, keys, weights = (
         torch.randint(-2, 3, shape, generator=draw).to(DEVICE) for shape in ((5, 4, 32), (40, 32), (5, 4))
@@ -384,6 +401,13 @@ def test_gradients_of_any_size_neither_overflow_nor_vanish(size):
     assert off(found.keys, wanted.keys) <= CLOSE[q.dtype]
 
 
+def test_no_gradient_at_all_has_a_unit_too():
+    q, keys, weights = random(3, 4, 32, 10)
+    indices = choose(3, 10, 4)
+    found = replay_gradients(torch.zeros(3, 4, device=DEVICE), q, keys, weights, indices, deterministic=True)
+    assert not any(bool(each.any()) for each in found)
+
+
 def test_no_bound_makes_nan_of_the_gradients_of_keys():
     q, keys, weights = random(2, 4, 32, 10)
     indices = choose(2, 10, 4)
@@ -395,9 +419,10 @@ def test_no_bound_makes_nan_of_the_gradients_of_keys():
 def test_the_unit_is_a_power_of_two_that_the_bound_cannot_overflow():
     q, keys, weights = random(5, 3, 32, 10)
     scored = Scored.of(q, keys, weights, torch.zeros(5, 2, dtype=torch.int32, device=DEVICE))
-    grads = torch.randn(5, 4, device=DEVICE)
-    per_one = units_per_one(scored, grads)
-    bound = (weights.abs() * q.float().abs().amax(-1)).sum(-1) @ grads.abs().sum(-1)
+    indices = choose(5, 10, 4, [4, 3, 0, 4, 1])
+    grads = slopes(indices)
+    per_one = units_per_one(scored, indices, grads)
+    bound = (weights.abs() * q.float().abs().amax(-1)).sum(-1) @ grads.nan_to_num().abs().sum(-1)
     assert 2**59.9 <= float(bound * per_one) < 2**61
     assert torch.frexp(per_one).mantissa.item() == 0.5
     sums = torch.tensor([[1, -(2**40)], [2**60, 0]], device=DEVICE)
