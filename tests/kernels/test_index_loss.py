@@ -147,7 +147,7 @@ def test_dense_attention_of_groups_is_that_of_repeated_keys():
 
 
 @pytest.mark.parametrize("heads", [2, 3, 4, 16, 32, 64])
-def test_head_counts(heads):
+def test_case_20_head_counts(heads):
     indices = choose(5, 60, 20, [20, 0, 13, 1, 20])
     assert_sparse(indexer(5, heads, 64, 60), indices, draw((5, 20), 5, torch.rand))
 
@@ -277,7 +277,7 @@ def test_any_sparse_shape(n, heads, length, topk, reduction, deterministic, data
 
 
 @pytest.mark.parametrize("heads", [2, 3, 4, 16, 32, 64])
-def test_dense_head_counts(heads):
+def test_case_20_dense_head_counts(heads):
     spans = causal_spans(torch.tensor([0, 7, 20, 39], device=DEVICE))
     assert_dense(indexer(4, heads, 32, 40), spans, attention(4, 6, 24, 40))
 
@@ -299,7 +299,7 @@ def test_dense_reductions(reduction):
     assert_dense(indexer(5, 4, 32, 40), spans, attention(5, 4, 16, 40), reduction=reduction, scale=0.5)
 
 
-def test_without_head_weights():
+def test_case_20_without_head_weights():
     q, keys, _ = indexer(4, 4, 32, 30)
     spans = causal_spans(torch.tensor([0, 9, 20, 29], device=DEVICE))
     heads = attention(4, 2, 16, 30)

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hyscale_calibration.benches.operation import Case, CheckFailed, Measurement, Measurements, Operation, Shape
+from hyscale_calibration.benches.operation import (
+    CannotRun,
+    Case,
+    CheckFailed,
+    Measurement,
+    Measurements,
+    Operation,
+    Shape,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +30,8 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
     from hyscale_kernels.index_loss import dense_index_loss, reference, sparse_index_loss
 
     n, length, heads, dim, topk = (shape[key] for key in ("n", "L", "H", "D", "k"))
+    if topk > length:
+        raise CannotRun(f"{topk} of {length} keys cannot be selected")
     leaves, others = sparse_inputs(dtype, n, length, heads, dim, topk, device)
     additions = n * topk * dim * 4.0
     yield Measurement(

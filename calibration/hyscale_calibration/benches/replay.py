@@ -36,6 +36,8 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
     from hyscale_calibration.benches.inputs import indexer_inputs, selections
 
     n, length, heads, dim, topk = (shape[key] for key in ("n", "L", "H", "D", "k"))
+    if topk > length:
+        raise CannotRun(f"{topk} of {length} keys cannot be selected")
     q, keys, weights, spans = indexer_inputs(dtype, n, length, heads, dim, device)
     scored = Scored.of(q, keys, weights, spans)
     indices = selections(n, length, topk, shape["shared"], device)
