@@ -36,6 +36,23 @@ def causal_spans(positions: torch.Tensor, ratio: int = 1, segment_starts: torch.
     return torch.stack([first, torch.maximum((positions + 1) // ratio, first)], dim=-1).to(torch.int32)
 
 
+def checked_spans(spans: torch.Tensor, n: int, length: int) -> torch.Tensor:
+    """Spans of ``n`` queries over ``length`` entries as kernels read them: int32 ``[n, 2]``, contiguous.
+
+    Raises:
+        ValueError: another shape, a type that is no integer, or a span beyond the entries.
+    """
+    if tuple(spans.shape) != (n, 2):
+        raise ValueError(f"spans must be {(n, 2)}, is {tuple(spans.shape)}")
+    if spans.dtype.is_floating_point or spans.dtype.is_complex or spans.dtype == torch.bool:
+        raise ValueError(f"spans must be of an integer type, are {spans.dtype}")
+    least, most = torch.aminmax(spans) if n else (0, 0)
+    # One look at the device.
+    if bool((least < 0) | (most > length)):
+        raise ValueError(f"spans must lie within 0 and {length}, the number of keys")
+    return spans.to(torch.int32).contiguous()
+
+
 def zigzag_positions(length: int, ranks: int, rank: int, device: torch.device | str = "cpu") -> torch.Tensor:
     """Positions of a context rank that holds chunks ``rank`` and ``2 ranks - 1 - rank`` of ``2 ranks``: int64 ``[n]``.
 

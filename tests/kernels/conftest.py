@@ -4,6 +4,9 @@ from functools import cache
 
 import pytest
 
+# Its assertions tell the values that they compare, as those of tests do.
+pytest.register_assert_rewrite("inputs")
+
 
 class Unavailable(pytest.Module):
     """A module of tests that is not imported, for what it imports is not here."""

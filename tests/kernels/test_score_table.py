@@ -1,136 +1,24 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hyscale_kernels.score_table import score_table, select
-from hyscale_kernels.score_table.api import Tile, fill
-from hyscale_kernels.scoring.inputs import FP8, Scored
+from hyscale_kernels.scoring.inputs import FP8
 from hyscale_kernels.scoring.reference import scores as oracle
 from hyscale_kernels.spans import causal_spans, zigzag_positions
 from hyscale_kernels.top_k import reference
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INFINITY = float("inf")
-SMALL = Tile(columns=32, keys=16, warps=4, stages=2)
-
-
-def whole(n, length):
-    return torch.tensor([[0, length]], device=DEVICE).repeat(n, 1)
-
-
-def random(n, heads, dim, length, dtype=torch.bfloat16, seed=0):
-    """Normal queries, keys and head weights of both signs."""
-    draw = torch.Generator().manual_seed(seed)
-    shapes = ((n, heads, dim), (length, dim), (n, heads))
-    q, keys, weights = (torch.randn(shape, generator=draw).to(DEVICE) for shape in shapes)
-    return q.to(dtype), keys.to(dtype), weights
-
-
-def exact(n, heads, dim, length, seed=0):
-    """Small whole numbers, whose scores FP32 holds exactly."""
-    draw = torch.Generator().manual_seed(seed)
-    shapes = ((n, heads, dim), (length, dim), (n, heads))
-    q, keys, weights = (torch.randint(-2, 3, shape, generator=draw).to(DEVICE) for shape in shapes)
-    return q.bfloat16(), keys.bfloat16(), weights.float()
-
-
-def row(*values):
-    """Inputs for which a query's scores are these values, exactly, for each of its weights 1, -1 and 0."""
-    values = torch.tensor(values, dtype=torch.float64) if len(values) > 1 else torch.as_tensor(values[0])
-    values = values.to(DEVICE)
-    keys = torch.zeros(len(values), 32, device=DEVICE, dtype=torch.bfloat16)
-    keys[:, 0] = (values != 0).bfloat16()
-    q = torch.zeros(1, 1, 32, device=DEVICE, dtype=torch.bfloat16)
-    q[..., 0] = 1
-    return q, keys, values.float().where(values != 0, torch.ones_like(values).float())
-
-
-def table_of(inputs, length=None, tile=SMALL, table=True):
-    """What a launch with a small tile writes."""
-    scored = Scored.of(*inputs)
-    length = inputs[1].shape[0] if length is None else length
-    shape = (inputs[0].shape[0], length) if table else inputs[0].shape[:1]
-    out = torch.full(shape, 7.0, device=DEVICE)
-    fill(scored, out, table=table, tile=tile)
-    return out
-
-
-def assert_scores(found, q, keys, weights, spans, **scales):
-    """Within what FP32, or the additions of an FP8 tensor core, may lose of the sum of magnitudes."""
-    wanted = oracle(q, keys, weights, spans, **scales)
-    magnitude = oracle(
-        q.double().abs(), keys.double().abs(), None if weights is None else weights.abs(), spans, **scales
-    )
-    close = 1e-4 if q.dtype == FP8 else 1e-6
-    assert torch.equal(found == -INFINITY, wanted == -INFINITY)
-    seen = wanted.isfinite()
-    assert torch.equal(found[~seen].double(), wanted[~seen])
-    assert bool(((found - wanted)[seen].abs() <= close * magnitude[seen]).all())
-
-
-def assert_selected(chosen, table, topk):
-    """As many of the highest as there are, ascending, unique and padded; which of equal ones is not compared."""
-    assert chosen.shape == (table.shape[0], topk)
-    assert chosen.dtype == torch.int32
-    for found, values in zip(chosen.cpu(), table.cpu(), strict=True):
-        values = values.masked_fill(values.isnan(), -INFINITY)
-        best = values.sort(descending=True).values[:topk]
-        best = best[best > -INFINITY]
-        picked, padding = found[: len(best)].long(), found[len(best) :]
-        assert bool((padding == -1).all())
-        assert bool((picked >= 0).all())
-        assert bool((picked.diff() > 0).all())
-        assert torch.equal(values[picked].sort(descending=True).values, best)
-
-
-def selected(values, topk, weight=1.0):
-    q, keys, scale = row(values)
-    weights = torch.full((1, 1), weight, device=DEVICE)
-    return select(q, keys, weights, whole(1, len(keys)), topk, key_scale=scale)
-
-
-# The oracles themselves.
-
-
-def test_the_oracle_is_the_formula():
-    q, keys, weights = random(3, 2, 4, 5)
-    spans = torch.tensor([[0, 5], [1, 3], [2, 2]], device=DEVICE)
-    found = oracle(q, keys, weights, spans)
-    for t in range(3):
-        for s in range(5):
-            wanted = -INFINITY
-            if spans[t, 0] <= s < spans[t, 1]:
-                wanted = 0.0
-                for h in range(2):
-                    product = math.fsum(float(a) * float(b) for a, b in zip(q[t, h], keys[s], strict=True))
-                    wanted += float(weights[t, h]) * max(product, 0.0)
-            assert found[t, s].item() == pytest.approx(wanted, abs=1e-12)
-
-
-def test_the_reference_selects_ties_by_position_never_nan_and_pads():
-    nan = float("nan")
-    table = torch.tensor(
-        [
-            [1.0, 2.0, 1.0, 2.0, 1.0],
-            [nan, 1.0, nan, -INFINITY, INFINITY],
-            [nan] * 5,
-            [-INFINITY] * 5,
-            [0.0, -0.0, 0.0, -0.0, -1.0],
-        ]
-    )
-    assert reference.top_k(table, 3).tolist() == [[0, 1, 3], [1, 4, -1], [-1] * 3, [-1] * 3, [0, 1, 2]]
-    assert reference.top_k(table, 7)[0].tolist() == [0, 1, 2, 3, 4, -1, -1]
-    assert reference.top_k(table[:0], 3).shape == (0, 3)
-
-
-def test_the_reference_fills_a_relu_plateau_from_the_left():
-    values = torch.zeros(1, 8320)
-    values[0, 8000:8100] = 1
-    chosen = reference.top_k(values, 2048)[0].tolist()
-    assert chosen == [*range(1948), *range(8000, 8100)]
-
+from inputs import (
+    DEVICE,
+    INFINITY,
+    assert_scores,
+    assert_selected,
+    exact,
+    random,
+    row,
+    selected,
+    table_of,
+    whole,
+)
 
 # Shapes.
 
@@ -417,71 +305,3 @@ def test_any_shape_and_span(case):
     wanted = oracle(q, keys, weights, spans)
     assert torch.equal(table_of((q, keys, weights, spans)).double(), wanted)
     assert_selected(select(q, keys, weights, spans, topk), wanted, topk)
-
-
-# What is refused.
-
-
-def wrong(**changed):
-    q, keys, weights = exact(3, 4, 32, 20)
-    given = {"q": q, "keys": keys, "weights": weights, "spans": whole(3, 20), "topk": 2}
-    return given | {name: change(given.get(name)) for name, change in changed.items()}
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"topk": lambda _: 0}, "at least 1"),
-        ({"block_rows": lambda _: 0}, "at least 1"),
-        ({"q": lambda q: q[0]}, r"q must be \[n, heads, dim\]"),
-        ({"keys": lambda keys: keys[:, :16]}, r"keys \[L, dim\]"),
-        ({"q": lambda q: q.float()}, "both be bfloat16 or float8_e4m3fn"),
-        ({"keys": lambda keys: keys.to(FP8)}, "both be bfloat16 or float8_e4m3fn"),
-        ({"weights": lambda weights: weights[:, :2]}, r"weights must be \(3, 4\), is \(3, 2\)"),
-        ({"spans": lambda spans: spans[:2]}, r"spans must be \(3, 2\)"),
-        ({"spans": lambda spans: spans.float()}, "integer"),
-        ({"spans": lambda spans: spans + 1}, "within 0 and 20"),
-        ({"spans": lambda spans: spans - 1}, "within 0 and 20"),
-        ({"q_scale": lambda _: torch.ones(3, device=DEVICE)}, r"q_scale must be \(3, 4\)"),
-        ({"q_scale": lambda _: -torch.ones(3, 4, device=DEVICE)}, "q_scale must be positive"),
-        ({"key_scale": lambda _: torch.ones(3, device=DEVICE)}, r"key_scale must be \(20,\)"),
-        ({"key_scale": lambda _: torch.zeros(20, device=DEVICE)}, "key_scale must be positive"),
-        ({"q": lambda q: q.new_ones(3, 129, 32), "weights": lambda _: None}, "1 to 128 heads"),
-        ({"q": lambda q: q.new_ones(3, 0, 32), "weights": lambda _: None}, "1 to 128 heads"),
-        (
-            {"q": lambda q: q.new_ones(3, 65, 600), "keys": lambda k: k.new_ones(20, 600), "weights": lambda _: None},
-            "heads . dim must be at most 16384",
-        ),
-    ],
-)
-def test_wrong_inputs_are_refused(changed, message):
-    with pytest.raises(ValueError, match=message):
-        select(**wrong(**changed))
-
-
-# At the sizes of a real run.
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("n", [2047, 2049, 4096])
-def test_a_unique_maximum_in_the_last_row_of_a_table_beyond_32_bits(gpu, n):
-    length = 1 << 20
-    q, keys, weights = random(n, 4, 32, length)
-    keys[length - 2] = 16 * q[-1, 0]
-    weights[-1] = weights[-1].abs() + 1
-    chosen = select(q, keys, weights, whole(n, length), 3, block_rows=n)
-    assert length - 2 in chosen[-1].tolist()
-    assert select(q, keys, weights, whole(n, length), 1, block_rows=n)[-1].tolist() == [length - 2]
-    table = score_table(q, keys, weights, whole(n, length))
-    assert torch.equal(table[-1], score_table(q[-1:], keys, weights[-1:], whole(1, length))[0])
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, FP8])
-def test_twenty_launches_are_equal_bit_for_bit(gpu, dtype):
-    q, keys, weights = random(256, 32, 128, 20000, dtype)
-    spans = causal_spans(torch.arange(19744, 20000, device=DEVICE))
-    first = score_table(q, keys, weights, spans)
-    assert_scores(first, q, keys, weights, spans)
-    for _ in range(20):
-        assert torch.equal(score_table(q, keys, weights, spans), first)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 import triton
 
+from hyscale_kernels.spans import checked_spans
+
 FP8 = torch.float8_e4m3fn
 # Four queries of a tile are in shared memory at once, beside the tiles of keys.
 QUERY_BYTES = 32 * 1024
@@ -57,7 +59,6 @@ class Scored:
             "weights": (weights, (n, heads)),
             "q_scale": (q_scale, (n, heads)),
             "key_scale": (key_scale, keys.shape[:1]),
-            "spans": (spans, (n, 2)),
         }
         for name, (value, shape) in expected.items():
             if value is not None and tuple(value.shape) != tuple(shape):
@@ -65,19 +66,16 @@ class Scored:
         length = keys.shape[0]
         if length >= 2**31:
             raise ValueError(f"indices are int32, there are {length} keys")
-        if spans.dtype.is_floating_point or spans.dtype.is_complex or spans.dtype == torch.bool:
-            raise ValueError(f"spans must be of an integer type, are {spans.dtype}")
-        least, most = torch.aminmax(spans) if n else (0, 0)
-        # One look at the device.
-        if bool((least < 0) | (most > length)):
-            raise ValueError(f"spans must lie within 0 and {length}, the number of keys")
+        spans = checked_spans(spans, n, length)
         for name, scale in (("q_scale", q_scale), ("key_scale", key_scale)):
             if scale is not None and bool((scale <= 0).any()):
                 raise ValueError(f"{name} must be positive")
-        folded = torch.ones(n, heads, device=q.device) if weights is None else weights.float()
+        # No gradient comes from here: operations that have one save what they need themselves.
+        q, keys = q.detach(), keys.detach()
+        folded = torch.ones(n, heads, device=q.device) if weights is None else weights.detach().float()
         if q_scale is not None:
             # relu(c x) = c relu(x) for a positive scale.
-            folded = folded * q_scale.float()
+            folded = folded * q_scale.detach().float()
         # Columns of a tile are ordered by pairs of heads.
         more_heads = max(triton.next_power_of_2(heads), 2) - heads
         more_dims = max(triton.next_power_of_2(dim), 32) - dim
@@ -101,8 +99,8 @@ class Scored:
             q=q.contiguous(),
             keys=keys,
             weights=folded.contiguous(),
-            key_scale=None if key_scale is None else key_scale.float().contiguous(),
-            spans=spans.to(torch.int32).contiguous(),
+            key_scale=None if key_scale is None else key_scale.detach().float().contiguous(),
+            spans=spans,
             dtype=dtype,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 
+from hyscale_kernels.spans import checked_spans
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, short_kernel
 
 # Wider rows do not fit the registers of a program.
@@ -25,14 +26,14 @@ def top_k(table: torch.Tensor, topk: int, spans: torch.Tensor | None = None) -> 
     """The ``topk`` highest scores of each row, ties to the lower position; never minus infinity or NaN.
 
     Args:
-        table: FP32 ``[n, width]``, rows contiguous; spans: int32 ``[n, 2]``, what is read of a row. None: all of it.
+        table: FP32 ``[n, width]``, rows contiguous; spans: int ``[n, 2]``, what is read of a row. None: all of it.
         topk: 1 to 2,048.
 
     Returns:
         int32 ``[n, topk]``, ascending, -1 behind the last.
 
     Raises:
-        ValueError: a table of another type or shape, or a ``topk`` out of range.
+        ValueError: a table of another type or shape, spans beyond it, or a ``topk`` out of range.
     """
     if table.ndim != 2 or table.dtype != torch.float32 or table.stride(1) != 1:
         raise ValueError(
@@ -43,6 +44,8 @@ def top_k(table: torch.Tensor, topk: int, spans: torch.Tensor | None = None) -> 
     n, width = table.shape
     if spans is None:
         spans = torch.tensor([[0, width]], dtype=torch.int32, device=table.device).expand(n, 2).contiguous()
+    else:
+        spans = checked_spans(spans, n, width)
     chosen = torch.empty(n, topk, dtype=torch.int32, device=table.device)
     select_rows(table, spans, topk, chosen, torch.empty(n, device=table.device))
     return chosen
@@ -55,7 +58,8 @@ def select_rows(
     n = table.shape[0]
     if not n:
         return
-    capacity = capacity_for(topk)
+    # A narrow table never has more candidates than columns.
+    capacity = min(capacity_for(topk), max(table.shape[1], 32))
     scores = torch.empty(n, capacity, device=table.device)
     places = torch.empty(n, capacity, dtype=torch.int32, device=table.device)
     counts = torch.empty(n, dtype=torch.int32, device=table.device)
