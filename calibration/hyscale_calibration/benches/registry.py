@@ -8,6 +8,8 @@ from hyscale_calibration.benches.operation import Operation
 
 NAMES = (
     "hytopk",
+    "index_loss",
+    "replay",
     "score_table",
     "topk_torch",
 )

@@ -38,9 +38,7 @@ def replay(
     Raises:
         ValueError: an input that does not fit the others, with what would, or FP8 that requires a gradient.
     """
-    for name, value in (("q", q), ("keys", keys)):
-        if value.dtype == FP8 and value.requires_grad:
-            raise ValueError(f"{name} is FP8, which holds no gradients: detach it, and see replay_gradients")
+    refuse_fp8_gradients(q, keys)
     scored = checked(q, keys, weights, indices, q_scale, key_scale)
     return _Replay.apply(q, keys, weights, scored, indices.contiguous(), q_scale, deterministic)
 
@@ -74,6 +72,13 @@ def replay_gradients(
             f"{tuple(grad_scores.shape)}"
         )
     return dequantised(scored, indices.contiguous(), grad_scores, q.shape[1], q.shape[2], q_scale, deterministic)
+
+
+def refuse_fp8_gradients(q: torch.Tensor, keys: torch.Tensor) -> None:
+    """Raise ValueError if FP8 requires a gradient, which would be rounded to FP8."""
+    for name, value in (("q", q), ("keys", keys)):
+        if value.dtype == FP8 and value.requires_grad:
+            raise ValueError(f"{name} is FP8, which holds no gradients: detach it, and see replay_gradients")
 
 
 def checked(

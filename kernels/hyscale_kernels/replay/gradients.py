@@ -15,7 +15,7 @@ from hyscale_kernels.scoring.inputs import Scored
 BITS = 61
 # FP32 holds the number of units in 1, and its inverse, as normal numbers.
 MOST_BITS = 126
-# Sums that are converted at a time.
+# Elements that are converted at a time.
 CONVERTED = 2**24
 
 
@@ -50,7 +50,7 @@ def gradients(
     dweights = torch.empty(n, heads, device=device)
     if not n or not width or not length:
         return Gradients(dq.zero_(), sums.float(), dweights.zero_())
-    per_one = units_per_one(scored, grad_scores.masked_fill(places < 0, 0.0)) if deterministic else None
+    per_one = units_per_one(scored, places, grad_scores) if deterministic else None
     gradient_kernel[(n,)](
         scored.q,
         scored.keys,
@@ -79,18 +79,26 @@ def gradients(
     return Gradients(dq, sums if per_one is None else in_ones(sums, per_one), dweights)
 
 
-def units_per_one(scored: Scored, grad_scores: torch.Tensor) -> torch.Tensor:
+def units_per_one(scored: Scored, places: torch.Tensor, grad_scores: torch.Tensor) -> torch.Tensor:
     """Units of a fixed point in 1, a power of two that no gradient of a key can overflow: FP32 ``[1]``, on the device.
 
     The bound is sum_t (sum_s |dscore(t, s)|) (sum_h |weights(t, h)| max_d |q(t, h, d)|), reached if all selections were
-    of one key. NaN where it is not finite.
+    of one key. Each term is rounded up to 2^-30 of the largest, so that the sum has no order. NaN where it is not
+    finite.
     """
-    largest = scored.q.float().abs().amax(-1)
-    each = (scored.weights.abs() * largest).sum(-1, dtype=torch.float64)
-    bound = (each * grad_scores.abs().sum(-1, dtype=torch.float64)).sum()
-    _, exponent = torch.frexp(bound)
+    n, heads, dim = scored.q.shape
+    terms = torch.empty(n, dtype=torch.float64, device=scored.q.device)
+    size = max(1, CONVERTED // max(heads * dim, places.shape[1]))
+    for first in range(0, n, size):
+        rows = slice(first, first + size)
+        widths = scored.q[rows].float().abs().amax(-1).mul_(scored.weights[rows].abs())
+        slopes = grad_scores[rows].masked_fill(places[rows] < 0, 0.0).abs_()
+        terms[rows] = widths.sum(-1, dtype=torch.float64) * slopes.sum(-1, dtype=torch.float64)
+    largest = terms.amax()
+    shares = (terms / largest.clamp(min=torch.finfo(torch.float64).tiny) * 2**30).ceil_()
+    _, exponent = torch.frexp(largest * (shares.long().sum().double() / 2**30))
     bits = (BITS - exponent).clamp(-MOST_BITS, MOST_BITS)
-    return torch.exp2(bits.double()).where(bound.isfinite(), torch.nan).float().reshape(1)
+    return torch.exp2(bits.double()).where(largest.isfinite(), torch.nan).float().reshape(1)
 
 
 def in_ones(units: torch.Tensor, per_one: torch.Tensor) -> torch.Tensor:
