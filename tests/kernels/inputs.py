@@ -179,3 +179,8 @@ def assert_selection(found, table, topk):
     assert bool(found.margin[found.recovered].isinf().all())
     assert found.candidates.dtype == torch.int32
     assert found.recovered.dtype == torch.bool
+
+
+def assert_equal_selections(found, wanted, rows=slice(None)):
+    for name in ("indices", "candidates", "margin", "recovered"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name)[rows]), name

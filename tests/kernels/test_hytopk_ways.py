@@ -7,7 +7,18 @@ import torch
 from hyscale_kernels.hytopk import Plan, hytopk
 from hyscale_kernels.hytopk.api import sample_places
 from hyscale_kernels.score_table import score_table, select
-from inputs import DEVICE, INFINITY, SMALL_PLAN, assert_selection, exact, normal, queries_of, shuffled, whole
+from inputs import (
+    DEVICE,
+    INFINITY,
+    SMALL_PLAN,
+    assert_equal_selections,
+    assert_selection,
+    exact,
+    normal,
+    queries_of,
+    shuffled,
+    whole,
+)
 
 LENGTH, TOPK = 1500, 20
 SAMPLED = torch.zeros(LENGTH, dtype=torch.bool)
@@ -198,14 +209,11 @@ def test_queries_that_take_every_way_side_by_side_and_in_any_blocks(side_by_side
     for bitmap_bytes, chunk_bytes in [(4 * each, 1), (5 * 4 * LENGTH, 3 * 8 * SMALL_PLAN.capacity)]:
         blocks = replace(SMALL_PLAN, bitmap_bytes=bitmap_bytes, chunk_bytes=chunk_bytes)
         assert blocks.rows(LENGTH) == bitmap_bytes // each
-        for name in ("indices", "candidates", "margin", "recovered"):
-            wanted = getattr(found, name)
-            assert torch.equal(getattr(hytopk(*inputs, TOPK, plan=blocks), name), wanted), name
+        assert_equal_selections(hytopk(*inputs, TOPK, plan=blocks), found)
 
 
 def test_neighbours_change_nothing(side_by_side):
     (q, keys, _, spans), found = mixed(), side_by_side
     for order in ([9, 8, 6, 4, 2, 0], [0, 1, 1], [8], [3]):
         other = hytopk(q[order], keys, None, spans[order], TOPK, plan=SMALL_PLAN)
-        for name in ("indices", "candidates", "margin", "recovered"):
-            assert torch.equal(getattr(other, name), getattr(found, name)[order]), name
+        assert_equal_selections(other, found, order)
