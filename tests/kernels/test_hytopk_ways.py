@@ -214,6 +214,6 @@ def test_queries_that_take_every_way_side_by_side_and_in_any_blocks(side_by_side
 
 def test_neighbours_change_nothing(side_by_side):
     (q, keys, _, spans), found = mixed(), side_by_side
-    for order in ([9, 8, 6, 4, 2, 0], [0, 1, 1], [8], [3]):
+    for order in ([9, 8, 6, 2, 0], [1], [3]):
         other = hytopk(q[order], keys, None, spans[order], TOPK, plan=SMALL_PLAN)
         assert_equal_selections(other, found, order)
