@@ -1,6 +1,7 @@
 """Inputs and assertions that several test files of selections share."""
 
 import torch
+from hyscale_kernels.hytopk import Plan
 from hyscale_kernels.score_table import select
 from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import FP8, Scored
@@ -153,3 +154,34 @@ def looked_at(width, begin=0, end=None):
     seen = torch.zeros(width, dtype=torch.bool, device=DEVICE)
     seen[sampled(begin, width if end is None else end)] = True
     return seen
+
+
+# As the plans of real runs, small enough for an interpreter: 48 keys are expected to reach a threshold.
+SMALL_PLAN = Plan(stride=8, rank=6, capacity=128, hopeless=40, lanes=16)
+
+
+def queries_of(values, weights):
+    """Inputs of hytopk, by name, for a query for each weight whose scores are these values times it, exactly."""
+    q, keys, key_scale = row(values)
+    n = len(weights)
+    return {
+        "q": q.repeat(n, 1, 1),
+        "keys": keys,
+        "weights": torch.tensor(weights, device=DEVICE)[:, None],
+        "spans": whole(n, len(keys)),
+        "key_scale": key_scale,
+    }
+
+
+def assert_selection(found, table, topk):
+    """The one right answer, and what certifies it, where ``table`` holds the scores and minus infinity elsewhere."""
+    assert_exactly_selected(found.indices, table, topk)
+    assert bool((found.margin >= 0).all())
+    assert bool(found.margin[found.recovered].isinf().all())
+    assert found.candidates.dtype == torch.int32
+    assert found.recovered.dtype == torch.bool
+
+
+def assert_equal_selections(found, wanted, rows=slice(None)):
+    for name in ("indices", "candidates", "margin", "recovered"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name)[rows]), name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hyscale_kernels.top_k.api import WIDEST
+
 # The threshold is this sample, of which 16 stand for topk keys: 2.5 topk are expected to reach it, and 6 topk fit. With
 # scores in no order of position (Poisson), one query in 3 million has 40 where 16 are due, and none 40 where 96 are.
 RANK = 40
@@ -35,6 +37,15 @@ class Plan:
     lanes: int = 64
     bitmap_bytes: int = 2**30
     chunk_bytes: int = 3 * 2**27
+
+    def __post_init__(self) -> None:
+        least = min(self.stride, self.rank, self.capacity, self.hopeless, self.bitmap_bytes, self.chunk_bytes)
+        if least < 1:
+            raise ValueError(f"all numbers of a plan must be at least 1, they are {self}")
+        if self.capacity > WIDEST:
+            raise ValueError(f"capacity must be at most {WIDEST}, is {self.capacity}")
+        if self.lanes < 16 or self.lanes & (self.lanes - 1):
+            raise ValueError(f"lanes must be a power of two from 16 on, are {self.lanes}")
 
     @classmethod
     def of(cls, topk: int, length: int) -> Plan:
