@@ -10,10 +10,10 @@ from hyscale_kernels.index_loss.sparse import divergences as sparse_divergences
 from hyscale_kernels.replay import replay
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.spans import causal_spans
+from inputs import DEVICE
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Losses are near 1. Gradients, differences of distributions, relative to the norm: of q and keys BF16, of weights FP32.
 CLOSE = 1e-5
 CLOSE_BF16 = 2**-8 if DEVICE == "cpu" else 2**-7

@@ -7,21 +7,12 @@ from hyscale_kernels.replay.gradients import in_ones, units_per_one
 from hyscale_kernels.score_table import score_table, select
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.spans import causal_spans
+from inputs import DEVICE, INFINITY, exact, random, whole
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INFINITY = float("inf")
 # Relative to the norm. A factor is rounded to BF16 on a GPU and not by the interpreter; weights only by FP32 sums. The
 # sign of an FP8 product near 0 is that of a sum that a tensor core cut off.
 CLOSE = {torch.bfloat16: 2**-8, FP8: 2**-6} if DEVICE == "cuda" else {torch.bfloat16: 1e-6, FP8: 1e-6}
 CLOSE_WEIGHTS = {torch.bfloat16: 1e-5, FP8: 1e-3}
-
-
-def random(n, heads, dim, length, dtype=torch.bfloat16, seed=0):
-    """Normal queries, keys and head weights of both signs."""
-    draw = torch.Generator().manual_seed(seed)
-    shapes = ((n, heads, dim), (length, dim), (n, heads))
-    q, keys, weights = (torch.randn(shape, generator=draw).to(DEVICE) for shape in shapes)
-    return q.to(dtype), keys.to(dtype), weights
 
 
 def choose(n, length, topk, counts=None, seed=0):
@@ -63,8 +54,7 @@ def assert_gradients(q, keys, weights, indices, deterministic=False, **scales):
 
 def table_at(indices, q, keys, weights, **scales):
     """Scores of a table at the indices, 0 where there is none."""
-    spans = torch.tensor([[0, len(keys)]], device=DEVICE).repeat(len(q), 1)
-    table = score_table(q, keys, weights, spans, **scales)
+    table = score_table(q, keys, weights, whole(len(q), len(keys)), **scales)
     return table.gather(1, indices.clamp(min=0).long()).masked_fill(indices < 0, 0.0)
 
 
@@ -212,11 +202,7 @@ def test_any_shape(n, heads, dim, length, topk, fp8, deterministic, data):
 
 @pytest.mark.parametrize("topk", [1, 7, 30])
 def test_selected_scores_are_those_of_the_table_and_the_highest(topk):
-    draw = torch.Generator().manual_seed(0)
-    q, keys, weights = (
-        torch.randint(-2, 3, shape, generator=draw).to(DEVICE) for shape in ((6, 4, 32), (40, 32), (6, 4))
-    )
-    q, keys, weights = q.bfloat16(), keys.bfloat16(), weights.float()
+    q, keys, weights = exact(6, 4, 32, 40)
     spans = causal_spans(torch.tensor([0, 3, 6, 20, 29, 39], device=DEVICE))
     indices = select(q, keys, weights, spans, topk)
     scores, table = replay(q, keys, weights, indices), score_table(q, keys, weights, spans)
@@ -323,16 +309,12 @@ def test_weights_of_fp8_queries_have_gradients():
 
 
 def test_small_whole_numbers_have_exact_sums():
-    draw = torch.Generator().manual_seed(0)
-    q, keys, weights = (
-        torch.randint(-2, 3, shape, generator=draw).to(DEVICE) for shape in ((5, 4, 32), (40, 32), (5, 4))
-    )
-    q, keys, weights = q.bfloat16(), keys.bfloat16(), weights.float()
+    q, keys, weights = exact(5, 4, 32, 40)
     apart = torch.full((40, 999), float("nan"), device=DEVICE, dtype=torch.bfloat16)
     apart[:, 5:37] = keys
     indices = choose(5, 40, 23)
     assert torch.equal(replay(q, apart[:, 5:37], weights, indices), table_at(indices, q, keys, weights))
-    grads = torch.randint(-3, 4, (5, 23), generator=draw).float().to(DEVICE)
+    grads = torch.randint(-3, 4, (5, 23), generator=torch.Generator().manual_seed(1)).float().to(DEVICE)
     wanted = reference.gradients(grads, q, keys, weights, indices)
     for deterministic in (False, True):
         found = replay_gradients(grads, q, apart[:, 5:37], weights, indices, deterministic=deterministic)

@@ -142,6 +142,7 @@ OPERATION = Operation(
         "replay/triton.py",
         "scoring/inputs.py",
         "scoring/triton.py",
+        "spans.py",
     ),
     dtypes=("bf16",),
     cases=(
