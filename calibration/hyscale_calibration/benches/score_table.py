@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hyscale_kernels.scoring.tiles import Tile
 
 # Columns, keys, warps and stages.
-TILES = ((256, 64, 4, 2), (256, 64, 4, 3), (256, 64, 8, 3), (256, 128, 8, 3), (128, 64, 4, 3), (128, 128, 8, 3))
+TILES = ((256, 64, 4, 3), (256, 128, 8, 3), (128, 64, 4, 3))
 # What rounding explains, over the sum of magnitudes.
 TOLERANCES = {"bf16": 1e-5, "fp8": 2e-3}
 
