@@ -8,8 +8,10 @@ import sys
 import triton
 import triton.language as tl
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
+from hyscale_kernels.replay.rescore import GATHERED
 from hyscale_kernels.replay.triton import gradient_kernel, rescore_kernel
 from hyscale_kernels.score_table.triton import table_kernel
+from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, short_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -33,7 +35,7 @@ POINTERS = {
 }
 
 
-def build(kernel, constants, warps, inputs="bf16", **types):
+def build(kernel, constants, tile, inputs="bf16", **types):
     """Compile and say so."""
     constants = {name: constants[name] for name in constants if name in kernel.arg_names}
     given = {"q_ptr": f"*{inputs}", "keys_ptr": f"*{inputs}", **POINTERS, **types}
@@ -41,9 +43,14 @@ def build(kernel, constants, warps, inputs="bf16", **types):
     for name in kernel.arg_names:
         integer = "*i32" if name.endswith("_ptr") else "i32"
         signature[name] = "constexpr" if name in constants else given.get(name, integer)
-    aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind[0] == "*"}
+    # As at run time for whole rows; without it loads are neither wide nor ahead, and take less memory.
+    aligned = {
+        (place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind != "constexpr"
+    }
     built = triton.compile(
-        ASTSource(kernel, signature, constants, aligned), target=HOPPER, options={"num_warps": warps, "num_stages": 3}
+        ASTSource(kernel, signature, constants, aligned),
+        target=HOPPER,
+        options={"num_warps": tile.warps, "num_stages": tile.stages},
     )
     if built.metadata.shared > SHARED_MEMORY:
         raise SystemExit(f"{kernel.__name__} needs {built.metadata.shared} bytes of shared memory: {constants}")
@@ -52,22 +59,42 @@ def build(kernel, constants, warps, inputs="bf16", **types):
 
 def main():
     """All kernels, or with ``--few`` one of each."""
-    few = [("bf16", 32, False)]
-    more = [*few, *(("bf16", heads, False) for heads in (2, 4, 8, 16, 64, 128)), ("fp8e4nv", 32, True)]
-    for inputs, heads, scaled in few if "--few" in sys.argv else more:
-        constants = {"HEADS": heads, "DIM": 128, "KEYS": 64, "LANES": 64, "SCALED": scaled, "IMPRECISE": None}
-        constants |= {"QUERIES": min(64, max(4, 256 // heads)), "TABLE": True, "COUNTED": True}
+    few = (("bf16", 32, 128, False),)
+    more = (
+        *few,
+        ("bf16", 2, 32, False),
+        ("bf16", 4, 128, False),
+        ("bf16", 128, 128, False),
+        ("bf16", 64, 256, False),
+        ("bf16", 32, 512, False),
+        ("fp8e4nv", 64, 512, False),
+        ("fp8e4nv", 32, 128, True),
+    )
+    for inputs, heads, dim, scaled in few if "--few" in sys.argv else more:
+        itemsize = 1 if inputs == "fp8e4nv" else 2
+        constants = {"HEADS": heads, "DIM": dim, "SCALED": scaled, "IMPRECISE": None, "TABLE": True, "COUNTED": True}
         constants |= {"COLUMNS": max(16, heads), "FIXED": scaled, "FACTOR": tl.bfloat16}
         if not scaled:
             constants |= {"key_scale_ptr": None, "per_one_ptr": None}
-        warps = 8 if heads > 64 else 4
-        for kernel in (table_kernel, filter_kernel, rescore_kernel, gradient_kernel):
-            build(kernel, constants, warps, inputs, dkeys_ptr="*i64" if scaled else "*fp32")
-    build(threshold_kernel, {"SAMPLES": 8192}, 8)
-    build(compact_kernel, {"BLOCK": 256}, 1)
-    build(short_kernel, {"NARROW": 8192, "WIDE": 16384}, 8)
-    build(collect_kernel, {"SAMPLES": 4096, "BLOCK": 2048}, 4)
-    build(exhaustive_kernel, {"BLOCK": 4096}, 8)
+        for kernel, tile in (
+            (table_kernel, WIDE),
+            (table_kernel, NARROW),
+            (filter_kernel, NARROW),
+            (rescore_kernel, GATHERED),
+            (gradient_kernel, Tile(columns=1, keys=32, warps=8, stages=2)),
+        ):
+            if kernel is not gradient_kernel:
+                tile = tile.at(heads, dim, itemsize)
+            constants |= {"QUERIES": tile.queries(heads), "KEYS": tile.keys, "LANES": tile.keys}
+            build(kernel, constants, tile, inputs, dkeys_ptr="*i64" if scaled else "*fp32")
+    for kernel, constants in (
+        (threshold_kernel, {"SAMPLES": 8192}),
+        (compact_kernel, {"BLOCK": 256}),
+        (short_kernel, {"NARROW": 8192, "WIDE": 16384}),
+        (collect_kernel, {"SAMPLES": 4096, "BLOCK": 2048}),
+        (exhaustive_kernel, {"BLOCK": 4096}),
+    ):
+        build(kernel, constants, WIDE)
 
 
 if __name__ == "__main__":

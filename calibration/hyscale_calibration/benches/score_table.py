@@ -47,7 +47,7 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
         return out
 
     for columns, keys, warps, stages in TILES:
-        tile = Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(heads, dim)
+        tile = Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(heads, dim, scored.dtype.itemsize)
         for name, table in (("score_only", False), ("score_table", True)):
             yield Measurement(
                 name=name,

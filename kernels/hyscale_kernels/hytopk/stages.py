@@ -31,7 +31,7 @@ def find_thresholds(scored: Scored, plan: Plan, threshold: torch.Tensor, opened:
     n, length = scored.q.shape[0], scored.keys.shape[0]
     places = sample_places(length, plan.stride, scored.q.device)
     table = torch.empty(n, len(places), device=scored.q.device)
-    fill(scored.of_keys(places), table, tile=NARROW.at(*scored.q.shape[1:]))
+    fill(scored.of_keys(places), table, tile=NARROW.at(*scored.q.shape[1:], scored.dtype.itemsize))
     threshold_kernel[(n,)](
         table,
         scored.spans,
@@ -55,7 +55,7 @@ def mark(scored: Scored, plan: Plan, threshold: torch.Tensor, spans: torch.Tenso
     """Mark the keys that reach a query's threshold."""
     n, heads, dim = scored.q.shape
     length = scored.keys.shape[0]
-    tile = NARROW.at(heads, dim)
+    tile = NARROW.at(heads, dim, scored.dtype.itemsize)
     queries = tile.queries(heads)
     programs = triton.cdiv(n, queries)
     share = shares(programs, length, tile, 32 * plan.lanes, scored.q.device)

@@ -6,6 +6,10 @@ import torch
 
 from hyscale_kernels.replay.triton import rescore_kernel
 from hyscale_kernels.scoring.inputs import Scored
+from hyscale_kernels.scoring.tiles import Tile
+
+# Four copies of a query of 32 heads.
+GATHERED = Tile(columns=128, keys=64, warps=4, stages=3)
 
 
 def rescore(
@@ -13,9 +17,6 @@ def rescore(
     places: torch.Tensor,
     scores: torch.Tensor,
     counts: torch.Tensor | None = None,
-    keys: int = 64,
-    warps: int = 4,
-    stages: int = 3,
 ) -> None:
     """Scores of each query and the keys at its places, with the bits of a score table.
 
@@ -28,6 +29,7 @@ def rescore(
     if not n or not width or not scored.keys.shape[0]:
         scores.zero_()
         return
+    tile = GATHERED.at(heads, dim, scored.dtype.itemsize)
     rescore_kernel[(n,)](
         scored.q,
         scored.keys,
@@ -40,10 +42,10 @@ def rescore(
         scored.keys.stride(0),
         HEADS=heads,
         DIM=dim,
-        KEYS=max(16, keys * 128 // max(dim, 128)),
+        KEYS=tile.keys,
         SCALED=scored.key_scale is not None,
         COUNTED=counts is not None,
         IMPRECISE=None,
-        num_warps=warps if heads <= 64 else 8,
-        num_stages=stages,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
     )

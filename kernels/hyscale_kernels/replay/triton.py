@@ -26,15 +26,13 @@ def rescore_kernel(
 ):
     """One program scores a query against the keys at its own ``places [n, width]``.
 
-    ``COUNTED``: only the first ``counts [n]`` places count; otherwise all but negative ones, whose score is 0.
+    The query stands several times in the product, so that heads add up in the same order as in a table. ``COUNTED``:
+    only the first ``counts [n]`` places count; otherwise all but negative ones, whose score is 0.
     """
-    # A product has at least 16 columns: of few heads the query stands in it several times.
-    COPIES: tl.constexpr = 1 if HEADS >= 16 else (8 if HEADS == 2 else 4)
+    # A product has at least 16 columns.
+    COPIES: tl.constexpr = 8 if HEADS == 2 else 4
     row = tl.program_id(0).to(tl.int64)
-    if COPIES == 1:
-        head = tl.arange(0, HEADS)
-    else:
-        _, head = columns_of(0, COPIES, HEADS)
+    _, head = columns_of(0, COPIES, HEADS)
     columns = row * HEADS + head
     q = tl.load(q_ptr + columns[None, :] * DIM + tl.arange(0, DIM)[:, None])
     weights = tl.load(weights_ptr + columns)

@@ -33,7 +33,7 @@ def fill(
     if not n:
         return
     width = out.shape[1] if table else scored.keys.shape[0]
-    tile = tile or TILES[scored.dtype, table].at(heads, dim)
+    tile = tile or TILES[scored.dtype, table].at(heads, dim, scored.dtype.itemsize)
     queries = tile.queries(heads)
     programs = triton.cdiv(n, queries)
     share = shares(programs, width, tile, tile.keys, out.device)

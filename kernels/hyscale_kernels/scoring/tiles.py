@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 import triton
 
+# Of the 227 KiB that a program of Hopper can have, what tiles may take; the rest is for what the compiler adds.
+SHARED_BYTES = 208 * 1024
+# Fewer keys would be multiplied by other instructions, which add up in another order.
+LEAST_KEYS = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
@@ -17,12 +22,18 @@ class Tile:
     warps: int
     stages: int
 
-    def at(self, heads: int, dim: int) -> Tile:
-        """The same memory at a width above the 128 that tiles were measured at; a product has at least 16 keys."""
+    def at(self, heads: int, dim: int, itemsize: int) -> Tile:
+        """The tile for another number of heads and width than the 128 it was measured at.
+
+        Four queries are the least of a tile; with wide or many heads, columns and keys are fewer and loaded less ahead.
+        """
         wider = max(1, dim // 128)
-        fitting = replace(self, columns=self.columns // wider, keys=max(16, self.keys // wider))
-        # Four queries are the least of a tile.
-        return replace(fitting, warps=8) if 4 * heads > fitting.columns else fitting
+        columns = max(self.columns // wider, 4 * heads)
+        if wider == 1 and columns == self.columns:
+            return self
+        room = SHARED_BYTES // (dim * itemsize) - columns
+        stages = max(1, min(self.stages, room // LEAST_KEYS))
+        return replace(self, columns=columns, keys=LEAST_KEYS, stages=stages, warps=8 if columns > 256 else self.warps)
 
     def queries(self, heads: int) -> int:
         """Queries of a tile: four at least, and no more than 64 of few heads."""
