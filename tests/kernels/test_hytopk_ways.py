@@ -141,6 +141,15 @@ def test_fewer_finite_samples_than_the_rank_turn_nothing_away():
     assert run(values).recovered.tolist() == [True]
 
 
+def test_hopeless_below_the_rank_is_not_taken_for_a_filter_that_turned_nothing_away():
+    values = torch.full((LENGTH,), float("nan"))
+    values[SAMPLED.nonzero()[:5, 0]] = 1.0
+    values[(~SAMPLED).nonzero()[:60, 0]] = 2.0
+    found = run(values, plan=replace(SMALL_PLAN, hopeless=5))
+    assert found.recovered.tolist() == [True]
+    assert found.candidates.tolist() == [0]
+
+
 def test_where_all_visible_keys_fit_they_are_all_compared():
     q, keys, weights = exact(5, 2, 32, LENGTH)
     capacity = SMALL_PLAN.capacity
