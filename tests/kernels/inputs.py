@@ -3,9 +3,10 @@
 import torch
 from hyscale_kernels.hytopk import Plan
 from hyscale_kernels.score_table import select
-from hyscale_kernels.score_table.api import Tile, fill
+from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.reference import scores as oracle
+from hyscale_kernels.scoring.tiles import Tile
 from hyscale_kernels.top_k import reference
 from hyscale_kernels.top_k.api import SAMPLES
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hyscale_kernels.hytopk import Plan, api, hytopk
+from hyscale_kernels.hytopk import Plan, hytopk, stages
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.score_table import score_table, select
 from hyscale_kernels.scoring.inputs import FP8, Scored
@@ -67,9 +67,9 @@ def test_filter_table_and_rescoring_give_the_same_bits(gpu, dtype, heads):
 
     threshold = torch.empty(n, device=DEVICE)
     spans = torch.empty_like(scored.spans)
-    api._find_thresholds(scored, plan, threshold, spans)
+    stages.find_thresholds(scored, plan, threshold, spans)
     words = torch.zeros(n, -(-length // (32 * plan.lanes)) * plan.lanes, dtype=torch.int32, device=DEVICE)
-    api._filter(scored, plan, threshold, spans, words)
+    stages.mark(scored, plan, threshold, spans, words)
     bits = (words[..., None] >> torch.arange(32, device=DEVICE) & 1).flatten(1)[:, :length].bool()
     reached = table >= threshold[:, None]
     # Words that no query of a block sees are not written.

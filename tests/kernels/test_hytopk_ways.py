@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from hyscale_kernels.hytopk import Plan, hytopk
-from hyscale_kernels.hytopk.api import sample_places
+from hyscale_kernels.hytopk.stages import sample_places
 from hyscale_kernels.score_table import score_table, select
 from inputs import (
     DEVICE,

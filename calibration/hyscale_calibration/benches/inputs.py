@@ -17,3 +17,17 @@ def indexer_inputs(
     weights = torch.randn(n, heads, device=device, generator=generator)
     spans = torch.tensor([[0, length]], device=device, dtype=torch.int32).repeat(n, 1)
     return q, keys, weights, spans
+
+
+def selections(n: int, length: int, topk: int, shared: float, device: str) -> torch.Tensor:
+    """Ascending indices without padding: int32 ``[n, topk]``, one of each ``length // topk`` neighbouring keys.
+
+    Each is that of the query before with probability ``shared``, as neighbours in a text select alike.
+    """
+    generator = torch.Generator(device=device).manual_seed(1)
+    stride = length // topk
+    slots = torch.arange(topk, device=device)
+    # How often a slot has been drawn anew decides its place.
+    drawn = (torch.rand(n, topk, device=device, generator=generator) >= shared).cumsum(0)
+    within = ((drawn * 2654435761 + slots * 40503) % 2**32 >> 7) % stride
+    return (slots * stride + within).to(torch.int32)

@@ -7,6 +7,9 @@ from importlib import import_module
 from hyscale_calibration.benches.operation import Operation
 
 NAMES = (
+    "hytopk",
+    "index_loss",
+    "replay",
     "score_table",
     "topk_torch",
 )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
-import triton
 
 from hyscale_kernels.hytopk.plan import Plan
-from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
+from hyscale_kernels.hytopk.stages import bitmap, compact, find_thresholds, mark
 from hyscale_kernels.replay.rescore import rescore
-from hyscale_kernels.score_table.api import NARROW, fill, shares
+from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import Scored
 from hyscale_kernels.top_k.api import select_candidates, select_rows
 
@@ -100,27 +98,15 @@ def blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
-@lru_cache(maxsize=16)
-def sample_places(length: int, stride: int, device: torch.device) -> torch.Tensor:
-    """One place in every ``stride``, moved within it so that no period in the keys meets the samples: int64, ascending.
-
-    Kept between calls: a dozen small launches would come before the first large one.
-    """
-    # A tensor kept from inference mode could not be used where gradients are.
-    with torch.inference_mode(False):
-        strata = torch.arange(length // stride, device=device)
-        return strata * stride + (strata * 2654435761 % 2**32 >> 7) % stride
-
-
 def _filter_and_select(scored: Scored, plan: Plan, found: Selection) -> None:
     """Select for a block of queries; those that candidates do not certify are only marked."""
     n, length, topk = scored.q.shape[0], scored.keys.shape[0], found.indices.shape[1]
     device = scored.q.device
     threshold = torch.empty(n, device=device)
     opened = torch.empty_like(scored.spans)
-    _find_thresholds(scored, plan, threshold, opened)
-    words = torch.empty(n, triton.cdiv(length, 32 * plan.lanes) * plan.lanes, dtype=torch.int32, device=device)
-    _filter(scored, plan, threshold, opened, words)
+    find_thresholds(scored, plan, threshold, opened)
+    words = bitmap(n, length, plan, device)
+    mark(scored, plan, threshold, opened, words)
     size = max(1, plan.chunk_bytes // (8 * plan.capacity))
     places = torch.empty(min(n, size), plan.capacity, dtype=torch.int32, device=device)
     scores = torch.empty(places.shape, device=device)
@@ -128,19 +114,15 @@ def _filter_and_select(scored: Scored, plan: Plan, found: Selection) -> None:
     for rows in blocks(n, size):
         chunk = found.of_rows(rows)
         taken = slice(0, rows.stop - rows.start)
-        compact_kernel[(taken.stop,)](
+        compact(
             words[rows],
             scored.spans[rows],
             opened[rows],
             threshold[rows],
-            places,
+            topk,
+            places[taken],
             chunk.candidates,
             counts[rows],
-            words.stride(0),
-            plan.capacity,
-            topk,
-            BLOCK=256,
-            num_warps=1,
         )
         rescore(scored.of_queries(rows), places[taken], scores[taken], counts[rows])
         select_candidates(scores[taken], places[taken], counts[rows], topk, chunk.indices, chunk.margin)
@@ -150,58 +132,6 @@ def _filter_and_select(scored: Scored, plan: Plan, found: Selection) -> None:
     found.margin.masked_fill_(threshold == torch.finfo(threshold.dtype).min, float("inf"))
     # A negative margin would mean that rescoring gave other bits than filtering.
     torch.logical_or(counts < 0, found.margin < 0, out=found.recovered)
-
-
-def _find_thresholds(scored: Scored, plan: Plan, threshold: torch.Tensor, opened: torch.Tensor) -> None:
-    """Thresholds ``[n]`` from sampled keys, and the spans ``[n, 2]`` to filter."""
-    n, length = scored.q.shape[0], scored.keys.shape[0]
-    places = sample_places(length, plan.stride, scored.q.device)
-    table = torch.empty(n, len(places), device=scored.q.device)
-    fill(scored.of_keys(places), table, tile=NARROW.at(*scored.q.shape[1:]))
-    threshold_kernel[(n,)](
-        table,
-        scored.spans,
-        threshold,
-        opened,
-        len(places),
-        plan.rank,
-        plan.capacity,
-        plan.hopeless,
-        SAMPLES=triton.next_power_of_2(max(len(places), 16)),
-        num_warps=8,
-    )
-
-
-def _filter(scored: Scored, plan: Plan, threshold: torch.Tensor, spans: torch.Tensor, words: torch.Tensor) -> None:
-    """Mark the keys that reach a query's threshold."""
-    n, heads, dim = scored.q.shape
-    length = scored.keys.shape[0]
-    tile = NARROW.at(heads, dim)
-    queries = tile.queries(heads)
-    programs = triton.cdiv(n, queries)
-    share = shares(programs, length, 32 * plan.lanes, scored.q.device)
-    filter_kernel[(programs, triton.cdiv(length, share))](
-        scored.q,
-        scored.keys,
-        scored.weights,
-        scored.key_scale,
-        spans,
-        threshold,
-        words,
-        n,
-        length,
-        share,
-        words.stride(0),
-        scored.keys.stride(0),
-        HEADS=heads,
-        DIM=dim,
-        QUERIES=queries,
-        LANES=plan.lanes,
-        SCALED=scored.key_scale is not None,
-        IMPRECISE=None,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
 
 
 def _score_all(scored: Scored, rows: torch.Tensor, plan: Plan, found: Selection) -> None:

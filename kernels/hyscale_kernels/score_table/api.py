@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import triton
 
 from hyscale_kernels.score_table.triton import table_kernel
 from hyscale_kernels.scoring.inputs import FP8, Scored
+from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile, shares
 from hyscale_kernels.top_k import top_k
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """What a program multiplies at a time: (query, head) columns and keys, and how it is compiled."""
-
-    columns: int
-    keys: int
-    warps: int
-    stages: int
-
-    def at(self, heads: int, dim: int) -> Tile:
-        """The same memory at a width above the 128 that tiles were measured at; a product has at least 16 keys."""
-        wider = max(1, dim // 128)
-        fitting = replace(self, columns=self.columns // wider, keys=max(16, self.keys // wider))
-        # Four queries are the least of a tile.
-        return replace(fitting, warps=8) if 4 * heads > fitting.columns else fitting
-
-    def queries(self, heads: int) -> int:
-        """Queries of a tile: four at least, and no more than 64 of few heads."""
-        return min(64, max(4, self.columns // heads))
-
-
-# Two programs of the narrow tile fit an SM. Writing BF16 scores is faster with one large one; see README.md.
-NARROW = Tile(columns=256, keys=64, warps=4, stages=3)
-WIDE = Tile(columns=256, keys=128, warps=8, stages=3)
 # By the type of the inputs and whether a table is written.
 TILES = {(torch.bfloat16, True): WIDE, (torch.bfloat16, False): NARROW, (FP8, True): NARROW, (FP8, False): NARROW}
+# How to select among a row of scores.
+Method = Literal["torch", "radix"]
 # Megatron-LM's TileLang path scores as many rows at a time.
 BLOCK_ROWS = 8192
 
@@ -59,14 +36,16 @@ def fill(
     tile = tile or TILES[scored.dtype, table].at(heads, dim)
     queries = tile.queries(heads)
     programs = triton.cdiv(n, queries)
-    share = shares(programs, width, tile.keys, out.device) if table else max(width, 1)
-    table_kernel[(programs, triton.cdiv(max(width, 1), share))](
+    share = shares(programs, width, tile, tile.keys, out.device)
+    parts = triton.cdiv(max(width, 1), share)
+    kept = out if table else torch.empty(parts, n, device=out.device)
+    table_kernel[(programs, parts)](
         scored.q,
         scored.keys,
         scored.weights,
         scored.key_scale,
         scored.spans,
-        out,
+        kept,
         n,
         width,
         share,
@@ -81,14 +60,8 @@ def fill(
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-
-
-def shares(programs: int, width: int, multiple: int, device: torch.device) -> int:
-    """Keys of one program: all, or fewer where few queries would leave SMs without two programs; a multiple of some."""
-    parts = 1
-    if device.type == "cuda":
-        parts = max(1, 2 * torch.cuda.get_device_properties(device).multi_processor_count // programs)
-    return max(1, triton.cdiv(triton.cdiv(width, parts), multiple)) * multiple
+    if not table:
+        torch.amax(kept, 0, out=out)
 
 
 def score_table(
@@ -120,7 +93,7 @@ def select(
     q_scale: torch.Tensor | None = None,
     key_scale: torch.Tensor | None = None,
     block_rows: int = BLOCK_ROWS,
-    method: Literal["torch", "radix"] = "torch",
+    method: Method = "torch",
 ) -> torch.Tensor:
     """The ``topk`` highest scores of each query by a score table.
 
@@ -142,6 +115,8 @@ def select(
     """
     if topk < 1 or block_rows < 1:
         raise ValueError(f"topk and block_rows must be at least 1, they are {topk} and {block_rows}")
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))}, is {method!r}")
     scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     n, width = q.shape[0], keys.shape[0]
     chosen = torch.full((n, topk), -1, device=q.device, dtype=torch.int32)

@@ -79,8 +79,9 @@ def table_kernel(
 ):
     """One program scores a block of queries against every tile of keys that one of them sees, of its share of the keys.
 
-    ``TABLE``: write ``out[n, width]``; otherwise only the maximum of each query, ``out[n]``: what scoring costs when
-    nothing is kept. Tiles that no query of the block sees are filled with minus infinity, not computed.
+    ``TABLE``: write ``out[n, width]``; otherwise only the maximum of each query and share, ``out[shares, n]``: what
+    scoring costs when nothing is kept. Tiles that no query of the block sees are filled with minus infinity, not
+    computed.
     """
     first = tl.program_id(0) * QUERIES
     queries = first + tl.arange(0, QUERIES)
@@ -128,4 +129,4 @@ def table_kernel(
             places = start + tl.arange(0, KEYS)
             tl.store(rows[None, :] + places[:, None], nothing, mask=inside[None, :] & (places < width)[:, None])
     else:
-        tl.store(out_ptr + queries, tl.max(best, axis=0), mask=inside)
+        tl.store(out_ptr + tl.program_id(1) * n + queries, tl.max(best, axis=0), mask=inside)

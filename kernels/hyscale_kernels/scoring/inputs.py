@@ -70,10 +70,12 @@ class Scored:
         for name, scale in (("q_scale", q_scale), ("key_scale", key_scale)):
             if scale is not None and bool((scale <= 0).any()):
                 raise ValueError(f"{name} must be positive")
-        folded = torch.ones(n, heads, device=q.device) if weights is None else weights.float()
+        # No gradient comes from here: operations that have one save what they need themselves.
+        q, keys = q.detach(), keys.detach()
+        folded = torch.ones(n, heads, device=q.device) if weights is None else weights.detach().float()
         if q_scale is not None:
             # relu(c x) = c relu(x) for a positive scale.
-            folded = folded * q_scale.float()
+            folded = folded * q_scale.detach().float()
         # Columns of a tile are ordered by pairs of heads.
         more_heads = max(triton.next_power_of_2(heads), 2) - heads
         more_dims = max(triton.next_power_of_2(dim), 32) - dim
@@ -97,7 +99,7 @@ class Scored:
             q=q.contiguous(),
             keys=keys,
             weights=folded.contiguous(),
-            key_scale=None if key_scale is None else key_scale.float().contiguous(),
+            key_scale=None if key_scale is None else key_scale.detach().float().contiguous(),
             spans=spans,
             dtype=dtype,
         )
