@@ -38,8 +38,10 @@ def check(q, keys, weights, spans, topk, plan=SMALL_PLAN, **scales):
 # Shapes.
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, FP8])
-@pytest.mark.parametrize("heads", [1, 2, 4, 6, 16, 32, 64])
+@pytest.mark.parametrize(
+    ("heads", "dtype"),
+    [(heads, torch.bfloat16) for heads in (1, 2, 4, 6, 16, 32, 64)] + [(heads, FP8) for heads in (1, 4, 32)],
+)
 def test_head_counts(heads, dtype):
     q, keys, weights = exact(2, heads, 32, 600)
     found = check(q.to(dtype), keys.to(dtype), weights, whole(2, 600), 20, ROOMY)
@@ -117,8 +119,9 @@ def test_keys_with_a_large_row_stride_and_columns_apart():
 
 
 def test_keys_beyond_32_bits_of_offset():
-    q, keys, weights = exact(2, 2, 32, 600)
-    found = check(q.to(FP8), keys.to(FP8), weights, whole(2, 600), 20)
+    q, keys, weights = exact(2, 4, 32, 600)
+    found = check(q.to(FP8), keys.to(FP8), weights, whole(2, 600), 20, ROOMY)
+    assert not found.recovered.all()
     # Pages that nobody touches take no memory.
     try:
         memory = torch.empty(599 * 2**22 + 32, device=DEVICE, dtype=torch.uint8)
@@ -126,7 +129,7 @@ def test_keys_beyond_32_bits_of_offset():
         pytest.skip("needs 2.5 GB of address space")
     apart = memory.view(FP8).as_strided((600, 32), (2**22, 1))
     apart.copy_(keys)
-    other = hytopk(q.to(FP8), apart, weights, whole(2, 600), 20, plan=SMALL_PLAN)
+    other = hytopk(q.to(FP8), apart, weights, whole(2, 600), 20, plan=ROOMY)
     assert_equal_selections(other, found)
 
 
@@ -134,18 +137,18 @@ def test_keys_beyond_32_bits_of_offset():
 
 
 def test_zigzag_ranks_equal_a_single_run():
-    length, topk = 640, 12
+    length, topk = 400, 12
     q, keys, weights = exact(length, 2, 32, length)
-    # Every 80th position stands for all: one in each chunk of four ranks.
-    some = torch.arange(79, length, 80, device=DEVICE)
+    # Every 50th position stands for all: one in each chunk of four ranks.
+    some = torch.arange(49, length, 50, device=DEVICE)
     single = check(q[some], keys, weights[some], causal_spans(some), topk)
     for ranks in (2, 4):
         for rank in range(ranks):
             held = zigzag_positions(length, ranks, rank, DEVICE)
-            held = held[held % 80 == 79]
+            held = held[held % 50 == 49]
             assert len(held) == 8 // ranks
             found = hytopk(q[held], keys, weights[held], causal_spans(held), topk, plan=SMALL_PLAN)
-            assert_equal_selections(found, single, held // 80)
+            assert_equal_selections(found, single, held // 50)
 
 
 def test_a_rank_whose_rows_are_all_empty():

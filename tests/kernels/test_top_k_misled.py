@@ -128,9 +128,7 @@ def tables(draw):
     return table, spans, draw(st.integers(1, 80))
 
 
-@settings(deadline=None, max_examples=40)
-@given(tables())
-def test_any_table_and_span(case):
+def check(case):
     table, spans, topk = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "SAMPLES", 64)
@@ -139,3 +137,16 @@ def test_any_table_and_span(case):
         patch.setattr(api, "AIM", 1)
         chosen = top_k(table, topk, spans)
     assert_exactly_selected(chosen, within(table, spans), topk)
+
+
+@settings(deadline=None, max_examples=20)
+@given(tables())
+def test_any_table_and_span(case):
+    check(case)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=400)
+@given(tables())
+def test_many_tables_and_spans(case):
+    check(case)
