@@ -337,12 +337,13 @@ def test_a_forward_after_one_that_failed_is_recomputed_with_its_own_indices():
         return selector(rows)
 
     layer.select = select
-    with pytest.raises(ValueError, match="out of luck") as caught:
+    # torch 2.11 leaves the hooks of a failed forward in place for as long as its traceback is kept.
+    with pytest.raises(ValueError, match="out of luck"):
         module(x)
+    gc.collect()
     layer.uses.clear()
     out = module(x)
     out.square().sum().backward()
-    assert caught.value.args == ("out of luck",)
     assert selector.calls == 1 + 2
     assert_each_forward_kept_its_own(layer, uses=2)
     assert_same_gradients(module, x)

@@ -28,11 +28,17 @@ def assert_as_by_table(found, inputs, topk, rows=slice(None), **scales):
     assert torch.equal(found.indices[rows], wanted)
 
 
+def weighted(heads, inputs):
+    """Few heads with positive weights: the best that negative ones alone give is a plateau of zeros, never filtered."""
+    q, keys, weights = inputs
+    return q, keys, weights.abs() if heads <= 4 else weights
+
+
 @TYPES
 @pytest.mark.parametrize(("heads", "topk"), [(32, 2048), (64, 512), (4, 512)])
 def test_twenty_launches_are_equal_bit_for_bit_and_to_the_table_and_near_float64(gpu, dtype, heads, topk):
     n, length = 500, 131072
-    inputs = (*random(n, heads, 128, length, dtype), last(n, length))
+    inputs = (*weighted(heads, random(n, heads, 128, length, dtype)), last(n, length))
     first = hytopk(*inputs, topk)
     assert_as_by_table(first, inputs, topk)
     # Random scores hardly ever mislead the samples.
@@ -56,7 +62,7 @@ def test_twenty_launches_are_equal_bit_for_bit_and_to_the_table_and_near_float64
 @pytest.mark.parametrize("heads", [1, 4, 6, 16, 32, 64])
 def test_filter_table_and_rescoring_give_the_same_bits(gpu, dtype, heads):
     n, length, topk = 70, 50001, 512
-    inputs = (*random(n, heads, 128, length, dtype), last(n, length))
+    inputs = (*weighted(heads, random(n, heads, 128, length, dtype)), last(n, length))
     table = score_table(*inputs)
     scored, plan = Scored.of(*inputs), Plan.of(topk, length)
     found = hytopk(*inputs, topk)

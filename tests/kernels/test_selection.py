@@ -63,6 +63,21 @@ def test_operators_stand_in_a_compiled_graph():
     assert torch.equal(compiled(q, keys, weights, spans), used(q, keys, weights, spans))
 
 
+def test_scores_have_their_gradient_in_a_compiled_graph_too():
+    q, keys, weights = exact(4, 2, 32, 30)
+    indices = hytopk(q, keys, weights, whole(4, 30), TOPK).indices
+    arguments = tuple(each.clone().requires_grad_() for each in (q, keys, weights))
+    torch.library.opcheck(torch.ops.hyscale.replay.default, (*arguments, indices))
+
+    def used(q, keys, weights):
+        return torch.ops.hyscale.replay(q * 1, keys * 1, weights * 1, indices).square().sum()
+
+    wanted = torch.autograd.grad(used(*arguments), arguments)
+    found = torch.autograd.grad(torch.compile(used, backend="aot_eager", fullgraph=True)(*arguments), arguments)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert all(bool(each.any()) for each in wanted)
+
+
 # The module.
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from hyscale_kernels.hytopk import Selection
 
-    Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+    Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]
 
 # Rows whose selection is compared with the oracle's.
 CHECKED = 4
@@ -36,9 +36,10 @@ def case(name: str, **shape: Any) -> Case:
     """A case at GLM-5.1's indexer unless said otherwise.
 
     ``visible``: all keys, or those of the first or the middle rank of zigzag order. ``ratio``: tokens of a key.
+    ``weights``: of heads, normal or none.
     """
     usual = {"n": 8192, "L": 1_048_576, "H": 32, "D": 128, "k": 2048, "ratio": 1}
-    return Case(name=name, shape={**usual, "visible": "all", "family": "normal", **shape})
+    return Case(name=name, shape={**usual, "weights": "signed", "visible": "all", "family": "normal", **shape})
 
 
 CASES = (
@@ -48,7 +49,7 @@ CASES = (
     case("128K keys, first zigzag rank of 16", L=131_072, visible="first"),
     case("32K keys, first zigzag rank of 4", L=32_768, visible="first"),
     case("CSA at 1M tokens", n=32_768, L=262_144, H=64, k=512, ratio=4),
-    case("QSA at 1M tokens", n=32_768, L=262_144, H=4, k=512, ratio=4),
+    case("QSA at 1M tokens", n=32_768, L=262_144, H=4, k=512, ratio=4, weights="none"),
     case("clustered in position", family="clustered"),
     case("heavy-tailed", family="heavy_tailed"),
     case("plateau of zeros", family="plateau"),
@@ -84,7 +85,7 @@ def inputs(shape: Shape, dtype: str, device: str) -> Inputs:
         ranks = length * ratio // n
         rank = 0 if shape["visible"] == "first" else ranks // 2
         spans = causal_spans(zigzag_positions(length * ratio, ranks, rank, device), ratio)
-    return q, keys, weights, spans
+    return q, keys, weights if shape["weights"] == "signed" else None, spans
 
 
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
@@ -213,7 +214,7 @@ def table_and_choice(given: Inputs, topk: int) -> tuple[torch.Tensor, torch.Tens
     from hyscale_kernels.top_k.reference import top_k
 
     q, keys, weights, spans = given
-    table = score_table(q[-CHECKED:], keys, weights[-CHECKED:], spans[-CHECKED:])
+    table = score_table(q[-CHECKED:], keys, None if weights is None else weights[-CHECKED:], spans[-CHECKED:])
     return table, top_k(table, topk)
 
 
@@ -251,10 +252,18 @@ OPERATION = Operation(
     name="hytopk",
     description="exact selection without a table, beside scoring alone and selection through a table",
     sources=(
+        "hytopk/plan.py",
+        "hytopk/stages.py",
         "hytopk/triton.py",
+        "replay/rescore.py",
         "replay/triton.py",
+        "score_table/api.py",
         "score_table/triton.py",
+        "scoring/inputs.py",
+        "scoring/tiles.py",
         "scoring/triton.py",
+        "spans.py",
+        "top_k/api.py",
         "top_k/triton.py",
     ),
     dtypes=("bf16", "fp8"),

@@ -141,6 +141,7 @@ OPERATION = Operation(
         "replay/rescore.py",
         "replay/triton.py",
         "scoring/inputs.py",
+        "scoring/tiles.py",
         "scoring/triton.py",
         "spans.py",
     ),

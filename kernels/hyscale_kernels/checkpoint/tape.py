@@ -231,6 +231,9 @@ def checkpoint_contexts(
     One result serves any number of calls: each has a tape of its own, which lives as long as its graph needs it.
     Of nested checkpoints all must have it: one that has not selects again, which nothing notices.
 
+    A forward that an exception ended is over for torch 2.11 only when the traceback is dropped: forwards made while
+    it is kept raise SelectionReplayError in their recomputation.
+
     Args:
         offload: see ``SelectionTape``.
     """

@@ -28,10 +28,11 @@ def sample_places(length: int, stride: int, device: torch.device) -> torch.Tenso
 
 def find_thresholds(scored: Scored, plan: Plan, threshold: torch.Tensor, opened: torch.Tensor) -> None:
     """Thresholds ``[n]`` from sampled keys, and the spans ``[n, 2]`` to filter."""
-    n, length = scored.q.shape[0], scored.keys.shape[0]
+    n, heads, dim = scored.q.shape
+    length = scored.keys.shape[0]
     places = sample_places(length, plan.stride, scored.q.device)
     table = torch.empty(n, len(places), device=scored.q.device)
-    fill(scored.of_keys(places), table, tile=NARROW.at(*scored.q.shape[1:], scored.dtype.itemsize))
+    fill(scored.of_keys(places), table, tile=NARROW.at(heads, dim, scored.dtype.itemsize))
     threshold_kernel[(n,)](
         table,
         scored.spans,

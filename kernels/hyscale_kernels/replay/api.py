@@ -1,11 +1,10 @@
-"""Check inputs, and scores as a differentiable function."""
+"""Check inputs, and scores as a differentiable operator."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from hyscale_kernels.replay.gradients import Gradients, gradients, unfilled
 from hyscale_kernels.replay.rescore import rescore
@@ -39,8 +38,7 @@ def replay(
         ValueError: an input that does not fit the others, with what would, or FP8 that requires a gradient.
     """
     refuse_fp8_gradients(q, keys)
-    scored = checked(q, keys, weights, indices, q_scale, key_scale)
-    return _Replay.apply(q, keys, weights, scored, indices.contiguous(), q_scale, deterministic)
+    return replay_op(q, keys, weights, indices, q_scale, key_scale, deterministic)
 
 
 def replay_gradients(
@@ -65,13 +63,12 @@ def replay_gradients(
     Raises:
         ValueError: an input that does not fit the others, with what would.
     """
-    scored = checked(q, keys, weights, indices, q_scale, key_scale)
     if grad_scores.shape != indices.shape or not grad_scores.dtype.is_floating_point:
         raise ValueError(
             f"grad_scores must be floating point {tuple(indices.shape)}, is {grad_scores.dtype} "
             f"{tuple(grad_scores.shape)}"
         )
-    return dequantised(scored, indices.contiguous(), grad_scores, q.shape[1], q.shape[2], q_scale, deterministic)
+    return Gradients(*gradients_op(grad_scores, q, keys, weights, indices, q_scale, key_scale, deterministic))
 
 
 def refuse_fp8_gradients(q: torch.Tensor, keys: torch.Tensor) -> None:
@@ -127,39 +124,84 @@ def dequantised(
     return Gradients(found.q / scale[..., None], found.keys, found.weights * scale)
 
 
-class _Replay(torch.autograd.Function):
-    """Rescoring, with gradients of inputs as they are stored."""
+@torch.library.custom_op("hyscale::replay", mutates_args=())
+def replay_op(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    weights: torch.Tensor | None,
+    indices: torch.Tensor,
+    q_scale: torch.Tensor | None = None,
+    key_scale: torch.Tensor | None = None,
+    deterministic: bool = False,
+) -> torch.Tensor:
+    """``replay`` as an operator of PyTorch."""
+    scores = torch.empty(indices.shape, device=q.device)
+    rescore(checked(q, keys, weights, indices, q_scale, key_scale), indices.contiguous(), scores)
+    return scores
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: torch.Tensor,
-        keys: torch.Tensor,
-        weights: torch.Tensor | None,
-        scored: Scored,
-        indices: torch.Tensor,
-        q_scale: torch.Tensor | None,
-        deterministic: bool,
-    ) -> torch.Tensor:
-        scores = torch.empty(indices.shape, device=q.device)
-        rescore(scored, indices, scores)
-        # Checked and filled up once: the backward need not look at the device again.
-        ctx.save_for_backward(scored.q, scored.keys, scored.weights, scored.key_scale, scored.spans, indices, q_scale)
-        ctx.dtype, ctx.deterministic, ctx.filled_from = scored.dtype, deterministic, q.shape[1:]
-        ctx.dtypes = q.dtype, keys.dtype, None if weights is None else weights.dtype
-        return scores
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_scores: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, keys, weights, key_scale, spans, indices, q_scale = ctx.saved_tensors
-        scored = Scored(q=q, keys=keys, weights=weights, key_scale=key_scale, spans=spans, dtype=ctx.dtype)
-        heads, dim = ctx.filled_from
-        found = dequantised(scored, indices, grad_scores, heads, dim, q_scale, ctx.deterministic)
-        dq = found.q if q_scale is None else found.q * q_scale.float()[..., None]
-        dkeys = found.keys if key_scale is None else found.keys * key_scale[:, None]
-        wanted = (
-            each.to(dtype) if needed else None
-            for each, dtype, needed in zip((dq, dkeys, found.weights), ctx.dtypes, ctx.needs_input_grad, strict=False)
-        )
-        return (*wanted, None, None, None, None)
+@replay_op.register_fake
+def _(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    weights: torch.Tensor | None,
+    indices: torch.Tensor,
+    q_scale: torch.Tensor | None = None,
+    key_scale: torch.Tensor | None = None,
+    deterministic: bool = False,
+) -> torch.Tensor:
+    return q.new_empty(indices.shape, dtype=torch.float32)
+
+
+@torch.library.custom_op("hyscale::replay_gradients", mutates_args=())
+def gradients_op(
+    grad_scores: torch.Tensor,
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    weights: torch.Tensor | None,
+    indices: torch.Tensor,
+    q_scale: torch.Tensor | None = None,
+    key_scale: torch.Tensor | None = None,
+    deterministic: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``replay_gradients`` as an operator of PyTorch."""
+    scored = checked(q, keys, weights, indices, q_scale, key_scale)
+    found = dequantised(scored, indices.contiguous(), grad_scores, q.shape[1], q.shape[2], q_scale, deterministic)
+    return found.q, found.keys, found.weights
+
+
+@gradients_op.register_fake
+def _(
+    grad_scores: torch.Tensor,
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    weights: torch.Tensor | None,
+    indices: torch.Tensor,
+    q_scale: torch.Tensor | None = None,
+    key_scale: torch.Tensor | None = None,
+    deterministic: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return tuple(q.new_empty(shape, dtype=torch.float32) for shape in (q.shape, keys.shape, q.shape[:2]))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    *tensors, ctx.deterministic = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _backward(ctx: Any, grad_scores: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of inputs as they are stored."""
+    q, keys, weights, indices, q_scale, key_scale = ctx.saved_tensors
+    dq, dkeys, dweights = gradients_op(grad_scores, q, keys, weights, indices, q_scale, key_scale, ctx.deterministic)
+    if q_scale is not None:
+        dq = dq * q_scale.float()[..., None]
+    if key_scale is not None:
+        dkeys = dkeys * key_scale.float()[:, None]
+    wanted = (
+        found.to(given.dtype) if needed else None
+        for found, given, needed in zip((dq, dkeys, dweights), (q, keys, weights), ctx.needs_input_grad, strict=False)
+    )
+    return (*wanted, None, None, None, None)
+
+
+replay_op.register_autograd(_backward, setup_context=_keep)
