@@ -96,13 +96,7 @@ def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str
 OPERATION = Operation(
     name="score_table",
     description="scores of every key, into an FP32 table or only each query's maximum",
-    sources=(
-        "score_table/triton.py",
-        "scoring/inputs.py",
-        "scoring/tiles.py",
-        "scoring/triton.py",
-        "spans.py",
-    ),
+    sources=("score_table/triton.py", "scoring/triton.py"),
     dtypes=("bf16", "fp8"),
     cases=(Case(name="1M keys, GLM-5.1's indexer", shape={"n": 8192, "L": 1_048_576, "H": 32, "D": 128}),),
     trial={"n": 4, "L": 64},
