@@ -5,6 +5,9 @@ import torch
 from hyscale_calibration.benches import registry
 from hyscale_calibration.benches.operation import CannotRun, Skipped
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 OPERATIONS = [registry.load(name) for name in registry.NAMES]
 
 

@@ -847,6 +847,7 @@ def test_reentrant_checkpoints_may_be_nested(run):
     assert_same_gradients(module, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_compiled_module_is_replayed_as_well(inside):
     torch._dynamo.reset()

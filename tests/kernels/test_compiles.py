@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("compile_for_hopper.py")
 
 

@@ -21,6 +21,9 @@ from inputs import (
     whole,
 )
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 NAN = float("nan")
 ROWS = broken_elsewhere()
 # Candidates of most queries fit, whatever is visible of 600 keys.

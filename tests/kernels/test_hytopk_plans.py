@@ -12,6 +12,9 @@ from hyscale_kernels.score_table import select
 from hyscale_kernels.scoring.reference import scores as oracle
 from inputs import DEVICE, INFINITY, SMALL_PLAN, assert_selection, exact, normal
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 
 def clustered(keys, at):
     """Neighbours score high together."""

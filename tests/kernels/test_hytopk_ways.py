@@ -20,6 +20,9 @@ from inputs import (
     whole,
 )
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 LENGTH, TOPK = 1500, 20
 SAMPLED = torch.zeros(LENGTH, dtype=torch.bool)
 SAMPLED[sample_places(LENGTH, SMALL_PLAN.stride, torch.device("cpu"))] = True

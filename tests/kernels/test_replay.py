@@ -9,6 +9,9 @@ from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.spans import causal_spans
 from inputs import DEVICE, INFINITY, exact, random, whole
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 # Relative to the norm. A factor is rounded to BF16 on a GPU and not by the interpreter; weights only by FP32 sums. The
 # sign of an FP8 product near 0 is that of a sum that a tensor core cut off.
 CLOSE = {torch.bfloat16: 2**-8, FP8: 2**-6} if DEVICE == "cuda" else {torch.bfloat16: 1e-6, FP8: 1e-6}

@@ -20,6 +20,9 @@ from inputs import (
     whole,
 )
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 # Shapes.
 
 

@@ -10,6 +10,9 @@ from hyscale_kernels.spans import causal_spans
 from inputs import DEVICE, exact, random, whole
 from torch.utils.checkpoint import checkpoint
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 TOPK = 5
 
 

@@ -15,6 +15,9 @@ from inputs import (
     within,
 )
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 NAN = float("nan")
 LOWEST, LEAST = -3.4028234663852886e38, 2.0**-149
 ROWS = broken_elsewhere()

@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 from hyscale_kernels.top_k import api, top_k
 from inputs import DEVICE, INFINITY, assert_exactly_selected, looked_at, normal, sampled, within
 
+# Kernels in the interpreter.
+pytestmark = pytest.mark.slow
+
 NAN = float("nan")
 
 
