@@ -73,6 +73,7 @@ def main():
     for inputs, heads, dim, scaled in few if "--few" in sys.argv else more:
         itemsize = 1 if inputs == "fp8e4nv" else 2
         constants = {"HEADS": heads, "DIM": dim, "SCALED": scaled, "IMPRECISE": None, "TABLE": True, "COUNTED": True}
+        constants["BORDERS"] = False
         constants |= {"COLUMNS": max(16, heads), "FIXED": scaled, "FACTOR": tl.bfloat16}
         if not scaled:
             constants |= {"key_scale_ptr": None, "per_one_ptr": None}

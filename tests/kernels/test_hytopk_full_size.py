@@ -220,3 +220,25 @@ def test_fp8_with_scales_from_2_to_the_minus_10_to_2_to_the_10(gpu):
     found = hytopk(*inputs, topk, **scales)
     assert_as_by_table(found, inputs, topk, **scales)
     assert int(found.recovered.sum()) <= 1
+
+
+@TYPES
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("n", "heads", "length"), [(70, 32, 50001), (9, 64, 8192), (300, 4, 20000), (500, 16, 131072)])
+def test_gluon_gives_the_bits_of_its_twin(gpu, dtype, scaled, n, heads, length):
+    topk = 64
+    inputs = (*random(n, heads, 128, length, dtype), last(n, length))
+    scales = {"key_scale": torch.rand(length, device=DEVICE) + 0.5} if scaled else {}
+    scored, plan = Scored.of(*inputs, None, *scales.values()), Plan.of(topk, length)
+    threshold = torch.empty(n, device=DEVICE)
+    spans = torch.empty_like(scored.spans)
+    stages.find_thresholds(scored, plan, threshold, spans)
+    marked = []
+    for impl in ("triton", "gluon"):
+        words = torch.zeros_like(stages.bitmap(n, length, plan, DEVICE))
+        stages.mark(scored, plan, threshold, spans, words, impl)
+        marked.append(words)
+    assert torch.equal(*marked)
+    assert_equal_selections(
+        hytopk(*inputs, topk, **scales, impl="gluon"), hytopk(*inputs, topk, **scales, impl="triton")
+    )

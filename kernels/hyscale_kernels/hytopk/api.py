@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from hyscale_kernels.hytopk.plan import Plan
-from hyscale_kernels.hytopk.stages import bitmap, compact, find_thresholds, mark
+from hyscale_kernels.hytopk.stages import Impl, bitmap, compact, find_thresholds, mark
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import Scored
@@ -53,6 +53,7 @@ def hytopk(
     q_scale: torch.Tensor | None = None,
     key_scale: torch.Tensor | None = None,
     plan: Plan | None = None,
+    impl: Impl | None = None,
 ) -> Selection:
     """The ``topk`` highest scores of each query, exactly, without a table of scores.
 
@@ -66,6 +67,7 @@ def hytopk(
         topk: 1 to 2,048.
         q_scale: positive ``[n, heads]``; key_scale: positive ``[L]``; scales of quantised inputs.
         plan: how candidates are found; changes no index.
+        impl: how the filter is written, ``triton`` or ``gluon``; changes no bit. None: what is fastest here.
 
     Raises:
         ValueError: an input that does not fit the others, with what would.
@@ -86,7 +88,7 @@ def hytopk(
         torch.sub(scored.spans[:, 1], scored.spans[:, 0], out=found.candidates).clamp_(min=0)
         return found
     for rows in blocks(n, plan.rows(length)):
-        _filter_and_select(scored.of_queries(rows), plan, found.of_rows(rows))
+        _filter_and_select(scored.of_queries(rows), plan, found.of_rows(rows), impl)
     missed = found.recovered.nonzero()[:, 0]
     if len(missed):
         _score_all(scored, missed, plan, found)
@@ -98,7 +100,7 @@ def blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
-def _filter_and_select(scored: Scored, plan: Plan, found: Selection) -> None:
+def _filter_and_select(scored: Scored, plan: Plan, found: Selection, impl: Impl | None) -> None:
     """Select for a block of queries; those that candidates do not certify are only marked."""
     n, length, topk = scored.q.shape[0], scored.keys.shape[0], found.indices.shape[1]
     device = scored.q.device
@@ -106,7 +108,7 @@ def _filter_and_select(scored: Scored, plan: Plan, found: Selection) -> None:
     opened = torch.empty_like(scored.spans)
     find_thresholds(scored, plan, threshold, opened)
     words = bitmap(n, length, plan, device)
-    mark(scored, plan, threshold, opened, words)
+    mark(scored, plan, threshold, opened, words, impl)
     size = max(1, plan.chunk_bytes // (8 * plan.capacity))
     places = torch.empty(min(n, size), plan.capacity, dtype=torch.int32, device=device)
     scores = torch.empty(places.shape, device=device)

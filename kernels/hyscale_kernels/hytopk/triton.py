@@ -108,12 +108,13 @@ def filter_kernel(
     QUERIES: tl.constexpr,
     LANES: tl.constexpr,
     SCALED: tl.constexpr,
+    BORDERS: tl.constexpr,
     IMPRECISE: tl.constexpr,
 ):
     """One program marks, for a block of queries and its share of the keys, which keys reach a query's threshold.
 
     ``words``: int32 ``[n, words_stride]``, bit b of word w is key 32 w + b. Words outside the groups that a query of
-    the block sees are not written.
+    the block sees are not written. ``BORDERS``: only groups that some query of the block does not see whole.
     """
     GROUP: tl.constexpr = 32 * LANES
     first = tl.program_id(0) * QUERIES
@@ -144,9 +145,10 @@ def filter_kernel(
     for start in range(low, whole_from, GROUP):
         _group(start, q, weights, threshold, begins, ends, inside, words, keys_ptr, key_scale_ptr, width, key_stride,
                False, HEADS, DIM, QUERIES, LANES, SCALED, IMPRECISE)
-    for start in range(whole_from, whole_to, GROUP):
-        _group(start, q, weights, threshold, begins, ends, inside, words, keys_ptr, key_scale_ptr, width, key_stride,
-               True, HEADS, DIM, QUERIES, LANES, SCALED, IMPRECISE)
+    if not BORDERS:
+        for start in range(whole_from, whole_to, GROUP):
+            _group(start, q, weights, threshold, begins, ends, inside, words, keys_ptr, key_scale_ptr, width,
+                   key_stride, True, HEADS, DIM, QUERIES, LANES, SCALED, IMPRECISE)
     for start in range(whole_to, high, GROUP):
         _group(start, q, weights, threshold, begins, ends, inside, words, keys_ptr, key_scale_ptr, width, key_stride,
                False, HEADS, DIM, QUERIES, LANES, SCALED, IMPRECISE)
