@@ -242,3 +242,20 @@ def test_gluon_gives_the_bits_of_its_twin(gpu, dtype, scaled, n, heads, length):
     assert_equal_selections(
         hytopk(*inputs, topk, **scales, impl="gluon"), hytopk(*inputs, topk, **scales, impl="triton")
     )
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize(("n", "length"), [(4096, 2**20), (40000, 12000), (40000, 2**15)])
+def test_memory_beyond_inputs_and_results_is_bounded(gpu, n, length, filtered):
+    topk, heads = 2048, 4
+    q, keys, weights = random(n, heads, 128, length)
+    # Zeros everywhere: every query is recovered.
+    inputs = (q, keys if filtered else keys * 0, weights.abs(), whole(n, length))
+    hytopk(*inputs, topk)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    found = hytopk(*inputs, topk)
+    torch.cuda.synchronize()
+    results = sum(each.nbytes for each in (found.indices, found.candidates, found.margin, found.recovered))
+    assert torch.cuda.max_memory_allocated() - before - results < 1.5 * 2**30

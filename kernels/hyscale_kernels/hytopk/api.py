@@ -12,7 +12,7 @@ from hyscale_kernels.hytopk.stages import Impl, bitmap, compact, find_thresholds
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import Scored
-from hyscale_kernels.top_k.api import select_candidates, select_rows
+from hyscale_kernels.top_k.api import capacity_for, select_candidates, select_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,8 @@ def hytopk(
     """
     scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     n, length = q.shape[0], keys.shape[0]
-    chosen_plan = Plan.of(topk, length)
-    plan = plan or chosen_plan
+    usual = Plan.of(topk, length)
+    plan = plan or usual
     device = q.device
     found = Selection(
         indices=torch.empty(n, topk, dtype=torch.int32, device=device),
@@ -139,7 +139,9 @@ def _filter_and_select(scored: Scored, plan: Plan, found: Selection, impl: Impl 
 def _score_all(scored: Scored, rows: torch.Tensor, plan: Plan, found: Selection) -> None:
     """Score all visible keys of the queries ``rows``, a bounded table at a time, and select among them."""
     length, topk = scored.keys.shape[0], found.indices.shape[1]
-    size = max(1, plan.bitmap_bytes // (4 * max(length, 1)))
+    # A row of the table, and scores and places of its candidates.
+    each = 4 * length + 8 * min(capacity_for(topk), length)
+    size = max(1, plan.bitmap_bytes // max(each, 1))
     table = torch.empty(min(size, len(rows)), length, device=scored.q.device)
     for part in blocks(len(rows), size):
         some = scored.of_queries(rows[part])
