@@ -83,7 +83,7 @@ def hytopk(
         margin=torch.empty(n, device=device),
         recovered=torch.zeros(n, dtype=torch.bool, device=device),
     )
-    if length <= plan.capacity:
+    if length <= max(plan.capacity, plan.short):
         _score_all(scored, torch.arange(n, device=device), plan, found)
         torch.sub(scored.spans[:, 1], scored.spans[:, 0], out=found.candidates).clamp_(min=0)
         return found

@@ -13,6 +13,8 @@ WANTED = 16
 FULL = 96
 # Below this, samples would cost more than the candidates they save.
 LEAST_STRIDE = 32
+# Up to four times the candidates, scoring all keys into tables is faster than finding candidates; see README.md.
+SHORT = 4
 # Samples of a query are held in registers.
 MOST_SAMPLES = 16384
 LONGEST = 2**21
@@ -24,7 +26,8 @@ class Plan:
 
     One key of every ``stride`` is a sample; the ``rank``-th best sample is the threshold, which about ``rank * stride``
     keys reach. At most ``capacity`` candidates are kept. Where ``hopeless`` samples reach the threshold, by equal
-    scores, the query is not filtered: the capacity would overflow by six deviations.
+    scores, the query is not filtered: the capacity would overflow by six deviations. With no more than ``short`` keys,
+    or what fits the candidates, all are scored.
 
     ``lanes``: keys of a tile. ``bitmap_bytes`` bounds the bitmap, sampled scores and tables, ``chunk_bytes`` the
     candidates: queries are taken in blocks. None of it changes an index.
@@ -34,6 +37,7 @@ class Plan:
     rank: int
     capacity: int
     hopeless: int
+    short: int = 0
     lanes: int = 64
     bitmap_bytes: int = 2**30
     chunk_bytes: int = 3 * 2**27
@@ -59,7 +63,8 @@ class Plan:
         if length > LONGEST:
             raise ValueError(f"at most {LONGEST} keys are supported, there are {length}")
         stride = max(-(-topk // WANTED), LEAST_STRIDE, -(-length // MOST_SAMPLES))
-        return cls(stride=stride, rank=RANK, capacity=FULL * stride, hopeless=FULL + round(6 * FULL**0.5))
+        capacity, hopeless = FULL * stride, FULL + round(6 * FULL**0.5)
+        return cls(stride=stride, rank=RANK, capacity=capacity, hopeless=hopeless, short=SHORT * capacity)
 
     def rows(self, length: int) -> int:
         """Queries of a block, by the larger of their bitmap and sampled scores; a multiple of 64 where it can be."""
