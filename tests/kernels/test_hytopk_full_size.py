@@ -7,6 +7,7 @@ import torch
 from hyscale_kernels.hytopk import Plan, hytopk, stages
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.score_table import score_table, select
+from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.reference import scores as oracle
 from hyscale_kernels.spans import causal_spans, zigzag_positions
@@ -264,3 +265,19 @@ def test_memory_beyond_inputs_and_results_is_bounded(gpu, n, length, filtered):
     torch.cuda.synchronize()
     results = sum(each.nbytes for each in (found.indices, found.candidates, found.margin, found.recovered))
     assert torch.cuda.max_memory_allocated() - before - results < 1.5 * 2**30
+
+
+@TYPES
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("n", "heads", "length"), [(70, 32, 50001), (9, 64, 8192), (300, 4, 20000)])
+def test_tables_and_maxima_in_gluon_have_the_bits_of_their_twins(gpu, dtype, scaled, n, heads, length):
+    inputs = (*random(n, heads, 128, length, dtype), last(n, length))
+    scales = {"key_scale": torch.rand(length, device=DEVICE) + 0.5} if scaled else {}
+    scored = Scored.of(*inputs, None, *scales.values())
+    for shape, table in (((n, length), True), ((n,), False)):
+        twins = []
+        for impl in ("triton", "gluon"):
+            out = torch.full(shape, 7.0, device=DEVICE)
+            fill(scored, out, table=table, impl=impl)
+            twins.append(out)
+        assert torch.equal(*twins)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from hyscale_kernels.hytopk.plan import Plan
-from hyscale_kernels.hytopk.stages import Impl, bitmap, compact, find_thresholds, mark
+from hyscale_kernels.hytopk.stages import bitmap, compact, find_thresholds, mark
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.score_table.api import fill
+from hyscale_kernels.scoring.hopper import Impl
 from hyscale_kernels.scoring.inputs import Scored
 from hyscale_kernels.top_k.api import capacity_for, select_candidates, select_rows
 

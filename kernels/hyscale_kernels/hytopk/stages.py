@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
 
 import torch
 import triton
@@ -11,11 +10,9 @@ import triton
 from hyscale_kernels.hytopk.plan import Plan
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
 from hyscale_kernels.score_table.api import fill
+from hyscale_kernels.scoring.hopper import KEYS, Impl, launch, use_gluon
 from hyscale_kernels.scoring.inputs import Scored
 from hyscale_kernels.scoring.tiles import NARROW, shares
-
-# How the filter is written: the interpreter and other GPUs run the first, Hopper both.
-Impl = Literal["triton", "gluon"]
 
 
 @lru_cache(maxsize=16)
@@ -76,12 +73,25 @@ def mark(
     programs = triton.cdiv(n, queries)
     share = shares(programs, length, tile, 32 * plan.lanes, scored.q.device)
     grid = (programs, triton.cdiv(length, share))
-    obstacle = no_gluon(scored, plan)
-    if impl == "gluon" and obstacle:
-        raise ValueError(f"impl gluon cannot run: {obstacle}")
-    fast = impl != "triton" and not obstacle
+    fast = plan.lanes == KEYS and use_gluon(impl, scored)
     if fast:
-        mark_whole(scored, plan, threshold, spans, words, queries, share, grid)
+        from hyscale_kernels.hytopk.gluon import filter_whole_kernel
+
+        filter_whole_kernel[grid](
+            q_ptr=scored.q,
+            weights_ptr=scored.weights,
+            key_scale_ptr=scored.key_scale,
+            spans_ptr=spans,
+            threshold_ptr=threshold,
+            words_ptr=words,
+            n=n,
+            width=length,
+            share=share,
+            words_stride=words.stride(0),
+            QUERIES=queries,
+            LANES=plan.lanes,
+            **launch(scored, apart=32),
+        )
     filter_kernel[grid](
         scored.q,
         scored.keys,
@@ -104,65 +114,6 @@ def mark(
         IMPRECISE=None,
         num_warps=tile.warps,
         num_stages=tile.stages,
-    )
-
-
-def no_gluon(scored: Scored, plan: Plan) -> str:
-    """Why the Gluon kernel cannot run, empty where it can."""
-    _, heads, dim = scored.q.shape
-    if not scored.q.is_cuda or torch.cuda.get_device_capability(scored.q.device) != (9, 0):
-        return "it needs a Hopper GPU"
-    if plan.lanes != 64 or not 4 <= heads <= 64 or dim != 128:
-        return "it is made for 4 to 64 heads of 128 and tiles of 64 keys"
-    if scored.keys.stride(0) != dim or scored.keys.data_ptr() % 16:
-        return "keys must be contiguous, from a multiple of 16 bytes"
-    if scored.keys.shape[0] < 32 * plan.lanes:
-        return "there is no whole group of keys"
-    return ""
-
-
-def mark_whole(
-    scored: Scored,
-    plan: Plan,
-    threshold: torch.Tensor,
-    spans: torch.Tensor,
-    words: torch.Tensor,
-    queries: int,
-    share: int,
-    grid: tuple[int, int],
-) -> None:
-    """Mark keys of groups seen whole, with the Gluon kernel."""
-    # Gluon is Triton's, and experimental: nothing else needs it.
-    from triton.experimental.gluon.language import NVMMASharedLayout
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    from hyscale_kernels.hytopk.gluon import filter_whole_kernel
-
-    n, heads, dim = scored.q.shape
-    length, itemsize = scored.keys.shape[0], scored.dtype.itemsize
-    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8 * itemsize, rank=2)
-    rows = TensorDescriptor(scored.keys, [length // 32, 32 * dim], [32 * dim, 1], [plan.lanes, dim], layout)
-    filter_whole_kernel[grid](
-        rows,
-        scored.q,
-        scored.weights,
-        scored.key_scale,
-        spans,
-        threshold,
-        words,
-        n,
-        length,
-        share,
-        words.stride(0),
-        HEADS=heads,
-        DIM=dim,
-        QUERIES=queries,
-        LANES=plan.lanes,
-        STAGES=8 // itemsize,
-        K=32 // itemsize,
-        SCALED=scored.key_scale is not None,
-        LAYOUT=layout,
-        num_warps=4,
     )
 
 

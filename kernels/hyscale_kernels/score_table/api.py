@@ -8,6 +8,7 @@ import torch
 import triton
 
 from hyscale_kernels.score_table.triton import table_kernel
+from hyscale_kernels.scoring.hopper import Impl, launch, use_gluon
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile, shares
 from hyscale_kernels.top_k import top_k
@@ -27,18 +28,44 @@ def fill(
     table: bool = True,
     tile: Tile | None = None,
     imprecise: int | None = None,
+    impl: Impl | None = None,
 ) -> None:
-    """Score queries against the first keys: ``out`` is a table ``[n, width]``, or each query's maximum ``[n]``."""
+    """Score queries against the first keys: ``out`` is a table ``[n, width]``, or each query's maximum ``[n]``.
+
+    A ``tile`` or ``imprecise`` is for the kernel in Triton.
+    """
     n, heads, dim = scored.q.shape
     if not n:
         return
     width = out.shape[1] if table else scored.keys.shape[0]
-    tile = tile or TILES[scored.dtype, table].at(heads, dim, scored.dtype.itemsize)
+    whole = width == scored.keys.shape[0] and tile is None and imprecise is None
+    fast = whole and use_gluon(impl, scored)
+    # Both must agree on which tiles are seen whole.
+    usual = NARROW if fast else TILES[scored.dtype, table]
+    tile = tile or usual.at(heads, dim, scored.dtype.itemsize)
     queries = tile.queries(heads)
     programs = triton.cdiv(n, queries)
     share = shares(programs, width, tile, tile.keys, out.device)
     parts = triton.cdiv(max(width, 1), share)
-    kept = out if table else torch.empty(parts, n, device=out.device)
+    # Of maxima: one of each share, and of both groups of warps of the kernel in Gluon.
+    kept = out if table else torch.empty(3 * parts if fast else parts, n, device=out.device)
+    if fast:
+        from hyscale_kernels.score_table.gluon import table_whole_kernel
+
+        table_whole_kernel[programs, parts](
+            q_ptr=scored.q,
+            weights_ptr=scored.weights,
+            key_scale_ptr=scored.key_scale,
+            spans_ptr=scored.spans,
+            out_ptr=kept if table else kept[parts:],
+            n=n,
+            width=width,
+            share=share,
+            QUERIES=queries,
+            KEYS=tile.keys,
+            TABLE=table,
+            **launch(scored, apart=1),
+        )
     table_kernel[(programs, parts)](
         scored.q,
         scored.keys,
@@ -56,6 +83,7 @@ def fill(
         KEYS=tile.keys,
         SCALED=scored.key_scale is not None,
         TABLE=table,
+        BORDERS=fast,
         IMPRECISE=imprecise,
         num_warps=tile.warps,
         num_stages=tile.stages,

@@ -75,13 +75,14 @@ def table_kernel(
     KEYS: tl.constexpr,
     SCALED: tl.constexpr,
     TABLE: tl.constexpr,
+    BORDERS: tl.constexpr,
     IMPRECISE: tl.constexpr,
 ):
     """One program scores a block of queries against every tile of keys that one of them sees, of its share of the keys.
 
     ``TABLE``: write ``out[n, width]``; otherwise only the maximum of each query and share, ``out[shares, n]``: what
     scoring costs when nothing is kept. Tiles that no query of the block sees are filled with minus infinity, not
-    computed.
+    computed. ``BORDERS``: not the tiles that every query of the block sees whole.
     """
     first = tl.program_id(0) * QUERIES
     queries = first + tl.arange(0, QUERIES)
@@ -113,9 +114,10 @@ def table_kernel(
     for start in range(low, whole_from, KEYS):
         best = _tile(start, best, q, weights, begins, ends, inside, rows, keys_ptr, key_scale_ptr, width, key_stride,
                      False, HEADS, DIM, QUERIES, KEYS, SCALED, TABLE, IMPRECISE)
-    for start in range(whole_from, whole_to, KEYS):
-        best = _tile(start, best, q, weights, begins, ends, inside, rows, keys_ptr, key_scale_ptr, width, key_stride,
-                     True, HEADS, DIM, QUERIES, KEYS, SCALED, TABLE, IMPRECISE)
+    if not BORDERS:
+        for start in range(whole_from, whole_to, KEYS):
+            best = _tile(start, best, q, weights, begins, ends, inside, rows, keys_ptr, key_scale_ptr, width,
+                         key_stride, True, HEADS, DIM, QUERIES, KEYS, SCALED, TABLE, IMPRECISE)
     for start in range(whole_to, high, KEYS):
         best = _tile(start, best, q, weights, begins, ends, inside, rows, keys_ptr, key_scale_ptr, width, key_stride,
                      False, HEADS, DIM, QUERIES, KEYS, SCALED, TABLE, IMPRECISE)
