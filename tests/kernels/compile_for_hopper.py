@@ -12,7 +12,7 @@ from hyscale_kernels.replay.rescore import GATHERED
 from hyscale_kernels.replay.triton import gradient_kernel, rescore_kernel
 from hyscale_kernels.score_table.triton import table_kernel
 from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile
-from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, short_kernel
+from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -92,7 +92,9 @@ def main():
         (threshold_kernel, {"SAMPLES": 8192}),
         (compact_kernel, {"BLOCK": 256}),
         (short_kernel, {"NARROW": 8192, "WIDE": 16384}),
-        (collect_kernel, {"SAMPLES": 4096, "BLOCK": 2048}),
+        (sample_kernel, {"SAMPLES": 4096}),
+        (pack_kernel, {"WORDS": 128, "TIMES": 8}),
+        (collect_kernel, {"BLOCK": 256}),
         (exhaustive_kernel, {"BLOCK": 4096}),
     ):
         build(kernel, constants, WIDE)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from hyscale_kernels.scoring.triton import columns_of, tile_scores
-from hyscale_kernels.top_k.triton import NOTHING, ordered, score_of, threshold_of
+from hyscale_kernels.top_k.triton import NOTHING, bits_of, ordered, score_of, threshold_of
 
 # The lowest finite score: a threshold that turns nothing away but NaN and minus infinity.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -153,15 +153,6 @@ def filter_kernel(
         _group(start, q, weights, threshold, begins, ends, inside, words, keys_ptr, key_scale_ptr, width, key_stride,
                False, HEADS, DIM, QUERIES, LANES, SCALED, IMPRECISE)
     # fmt: on
-
-
-@triton.jit
-def bits_of(words):
-    """How many bits of int32 words are set."""
-    words = words - ((words >> 1) & 0x55555555)
-    words = (words & 0x33333333) + ((words >> 2) & 0x33333333)
-    words = (words + (words >> 4)) & 0x0F0F0F0F
-    return ((words * 0x01010101) >> 24) & 0x3F
 
 
 @triton.jit

@@ -6,12 +6,14 @@ import torch
 import triton
 
 from hyscale_kernels.spans import checked_spans
-from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, short_kernel
+from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 
 # Wider rows do not fit the registers of a program.
 WIDEST = 16384
 # Samples of a row, and how many times topk a threshold aims at and candidates may be.
 SAMPLES = 4096
+# Words of bits that a program packs at a time, and how often.
+WORDS, TIMES = 128, 8
 AIM, CAPACITY = 3, 6
 # Of few keys, samples of a row would be too few to tell a threshold.
 LEAST_CAPACITY = 4096
@@ -63,19 +65,30 @@ def select_rows(
     scores = torch.empty(n, capacity, device=table.device)
     places = torch.empty(n, capacity, dtype=torch.int32, device=table.device)
     counts = torch.empty(n, dtype=torch.int32, device=table.device)
+    threshold = torch.empty(n, dtype=torch.int32, device=table.device)
+    target = AIM * capacity // CAPACITY
+    sample_kernel[(n,)](table, spans, threshold, table.stride(0), capacity, target, SAMPLES=SAMPLES, num_warps=8)
+    words = triton.cdiv(table.shape[1], 32)
+    over, level = (torch.empty(n, words, dtype=torch.int32, device=table.device) for _ in range(2))
+    pieces = triton.cdiv(words, WORDS * TIMES)
+    pack_kernel[n, pieces](
+        table, spans, threshold, over, level, table.stride(0), words, WORDS=WORDS, TIMES=TIMES, num_warps=4
+    )
     collect_kernel[(n,)](
         table,
         spans,
+        threshold,
+        over,
+        level,
         scores,
         places,
         counts,
         table.stride(0),
+        words,
         capacity,
         topk,
-        AIM * capacity // CAPACITY,
-        SAMPLES=SAMPLES,
-        BLOCK=2048,
-        num_warps=4,
+        BLOCK=256,
+        num_warps=1,
     )
     select_candidates(scores, places, counts, topk, chosen, lowest)
     exhaustive_kernel[(n,)](table, spans, counts, chosen, lowest, table.stride(0), topk, BLOCK=4096, num_warps=8)

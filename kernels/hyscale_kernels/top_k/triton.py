@@ -91,57 +91,123 @@ def spread(place):
 
 
 @triton.jit
-def collect_kernel(
-    table_ptr,
-    spans_ptr,
-    scores_ptr,
-    places_ptr,
-    counts_ptr,
-    table_stride,
-    capacity,
-    topk,
-    target,
-    SAMPLES: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """One program copies the scores of a row that reach a threshold, and their places, in order.
+def sample_kernel(table_ptr, spans_ptr, threshold_ptr, table_stride, capacity, target, SAMPLES: tl.constexpr):
+    """One program judges by ``SAMPLES`` scores of a row what about ``target`` of it reach.
 
-    The threshold is what about ``target`` scores of the row reach, judged by ``SAMPLES`` of them. Of scores equal to
-    it, the first ``topk`` are copied: the selection cannot hold more. ``counts``: how many were copied, or -1 where
-    fewer than ``topk`` reach the threshold or more than ``capacity``.
+    ``threshold``: in the order of ``ordered``; below every score where all that is visible fits ``capacity``.
     """
     row = tl.program_id(0).to(tl.int64)
     begin = tl.load(spans_ptr + 2 * row)
     end = tl.load(spans_ptr + 2 * row + 1)
     visible = tl.maximum(end - begin, 0)
-    scores = table_ptr + row * table_stride
     threshold = tl.full((), NOTHING + 1, tl.int32)
     if visible > capacity:
         samples = tl.arange(0, SAMPLES)
         within = (samples.to(tl.int64) * visible // SAMPLES).to(tl.int32)
         places = begin + within + spread(samples) % tl.maximum(visible // SAMPLES, 1)
-        order = ordered(tl.load(scores + places, mask=places < end, other=float("-inf")))
+        order = ordered(tl.load(table_ptr + row * table_stride + places, mask=places < end, other=float("-inf")))
         rank = (target.to(tl.int64) * SAMPLES // visible).to(tl.int32)
         threshold = threshold_of(order, tl.maximum(rank, 1))
-    above = tl.full((), 0, tl.int32)
+    tl.store(threshold_ptr + row, threshold)
+
+
+@triton.jit
+def pack_kernel(
+    table_ptr,
+    spans_ptr,
+    threshold_ptr,
+    over_ptr,
+    level_ptr,
+    table_stride,
+    words_stride,
+    WORDS: tl.constexpr,
+    TIMES: tl.constexpr,
+):
+    """One program compares a piece of a row with the row's threshold: a bit a score above it, and one at it.
+
+    ``over``, ``level``: int32 ``[n, words_stride]``, bit b of word w is score 32 w + b; written where a word has a
+    visible score.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    begin = tl.load(spans_ptr + 2 * row)
+    end = tl.load(spans_ptr + 2 * row + 1)
+    threshold = tl.load(threshold_ptr + row)
+    bit = tl.arange(0, 32)
+    for time in range(0, TIMES):
+        words = (tl.program_id(1) * TIMES + time) * WORDS + tl.arange(0, WORDS)
+        if (tl.min(words) * 32 < end) & ((tl.max(words) + 1) * 32 > begin):
+            places = words[:, None] * 32 + bit[None, :]
+            seen = (places >= begin) & (places < end)
+            values = tl.load(table_ptr + row * table_stride + places, mask=seen, other=float("-inf"))
+            order = ordered(values)
+            over = tl.sum((order > threshold).to(tl.int32) << bit[None, :], axis=1)
+            level = tl.sum((order == threshold).to(tl.int32) << bit[None, :], axis=1)
+            live = words < words_stride
+            tl.store(over_ptr + row * words_stride + words, over, mask=live)
+            tl.store(level_ptr + row * words_stride + words, level, mask=live)
+
+
+@triton.jit
+def bits_of(words):
+    """How many bits of int32 words are set."""
+    words = words - ((words >> 1) & 0x55555555)
+    words = (words & 0x33333333) + ((words >> 2) & 0x33333333)
+    words = (words + (words >> 4)) & 0x0F0F0F0F
+    return ((words * 0x01010101) >> 24) & 0x3F
+
+
+@triton.jit
+def collect_kernel(
+    table_ptr,
+    spans_ptr,
+    threshold_ptr,
+    over_ptr,
+    level_ptr,
+    scores_ptr,
+    places_ptr,
+    counts_ptr,
+    table_stride,
+    words_stride,
+    capacity,
+    topk,
+    BLOCK: tl.constexpr,
+):
+    """One program copies the scores of a row whose bits are set, and their places, in order.
+
+    Of scores at the threshold, those of words before which ``topk`` are found already are left out: the selection
+    cannot hold more. ``counts``: how many were copied, or -1 where fewer than ``topk`` reach the threshold or more
+    than ``capacity``.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    begin = tl.load(spans_ptr + 2 * row)
+    end = tl.load(spans_ptr + 2 * row + 1)
+    table = table_ptr + row * table_stride
+    count = tl.full((), 0, tl.int32)
     ties = tl.full((), 0, tl.int32)
-    for start in range(begin, end, BLOCK):
-        places = start + tl.arange(0, BLOCK)
-        values = tl.load(scores + places, mask=places < end, other=float("-inf"))
-        order = ordered(values)
-        over = order > threshold
-        level = order == threshold
-        # Both counts in one scan: neither exceeds BLOCK.
-        before = tl.cumsum(over.to(tl.int32) * 65536 + level.to(tl.int32), 0)
-        ties_before = ties + (before & 65535)
-        slots = above + (before >> 16) + tl.minimum(ties_before, topk) - 1
-        live = (over | (level & (ties_before <= topk))) & (slots < capacity)
-        tl.store(scores_ptr + row * capacity + slots, values, mask=live)
-        tl.store(places_ptr + row * capacity + slots, places, mask=live)
-        above += tl.sum(over.to(tl.int32))
-        ties += tl.sum(level.to(tl.int32))
-    count = above + tl.minimum(ties, topk)
-    certain = (count <= capacity) & ((count >= topk) | (threshold == NOTHING + 1))
+    last = tl.cdiv(end, 32)
+    if begin >= end:
+        last = begin // 32
+    for start in range(begin // 32, last, BLOCK):
+        index = start + tl.arange(0, BLOCK)
+        over = tl.load(over_ptr + row * words_stride + index, mask=index < last, other=0)
+        level = tl.load(level_ptr + row * words_stride + index, mask=index < last, other=0)
+        each_tie = bits_of(level)
+        ties_before = ties + tl.cumsum(each_tie, 0) - each_tie
+        words = over | tl.where(ties_before < topk, level, 0)
+        each = bits_of(words)
+        slots = count + tl.cumsum(each, 0) - each
+        while tl.max((words != 0).to(tl.int32)) > 0:
+            lowest = words & -words
+            place = index * 32 + bits_of(lowest - 1)
+            live = (words != 0) & (slots < capacity)
+            tl.store(places_ptr + row * capacity + slots, place, mask=live)
+            tl.store(scores_ptr + row * capacity + slots, tl.load(table + place, mask=live, other=0.0), mask=live)
+            words ^= lowest
+            slots += 1
+        count += tl.sum(each)
+        ties += tl.sum(each_tie)
+    everything = tl.load(threshold_ptr + row) == NOTHING + 1
+    certain = (count <= capacity) & ((count >= topk) | everything)
     tl.store(counts_ptr + row, tl.where(certain, count, -1))
 
 
