@@ -120,7 +120,7 @@ def add_to_keys(
         for begin, columns, parts in column_parts(sums.shape[2], tile.columns):
             # The first columns of a key that is its own value have both gradients.
             shares = sums is dvalues or (dvalues is None and begin < given.value_width)
-            keys_kernel[(left.shares.shape[0], parts)](
+            keys_kernel[(left.shares.shape[0] * parts,)](
                 given.q,
                 grads.out,
                 given.indices,
@@ -139,6 +139,7 @@ def add_to_keys(
                 SUM_WIDTH=sums.shape[2],
                 FIRST=begin,
                 COLUMNS=columns,
+                PARTS=parts,
                 SLOPES=sums is dkeys,
                 SHARES=shares,
                 FIXED=units is not None,

@@ -129,6 +129,7 @@ def keys_kernel(
     SUM_WIDTH: tl.constexpr,
     FIRST: tl.constexpr,
     COLUMNS: tl.constexpr,
+    PARTS: tl.constexpr,
     SLOPES: tl.constexpr,
     SHARES: tl.constexpr,
     FIXED: tl.constexpr,
@@ -138,16 +139,16 @@ def keys_kernel(
 ):
     """One program adds what a query gives to ``COLUMNS`` columns of the gradients of its keys.
 
-    The programs of a query share columns out, from ``FIRST`` on.
+    ``PARTS`` adjacent programs share the columns of a query out, from ``FIRST`` on.
 
     ``sums [L, GROUPS, SUM_WIDTH]`` are FP32, or if ``FIXED`` int64 with ``per_one [1]`` units in 1. ``SLOPES``: slopes
     times q are added, to keys; ``SHARES``: shares times gradients of the output, to values. Both are rows of ``padded``
     keys. No accumulator outlives a tile.
     """
-    program = tl.program_id(0).to(tl.int64)
+    program = (tl.program_id(0) // PARTS).to(tl.int64)
     row, group, pair, _, live = heads_of(first_task + program, GROUPS, GROUP_HEADS, HEADS)
-    # Of several programs to a query none has columns beyond the width.
-    part = tl.program_id(1) * COLUMNS
+    # Of several parts none has columns beyond the width.
+    part = tl.program_id(0) % PARTS * COLUMNS
     if SLOPES:
         q = rows_of(q_ptr + pair * WIDTH + part, live, FIRST, COLUMNS, WIDTH, FACTOR)
     if SHARES:
