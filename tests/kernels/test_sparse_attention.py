@@ -303,6 +303,31 @@ def test_keys_that_nobody_selects_have_no_gradient_and_may_be_anything():
         assert not bool(dkeys[20:].any())
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_parts_of_the_keys_put_together_are_attention_over_all(deterministic):
+    q, keys, indices = bf16(4, 4, 32), bf16(60, 32, seed=1), choose(4, 40, length=60, counts=[40, 10, 0, 31])
+
+    def whole(q, keys):
+        return sparse_attention(q, keys, indices, 0.2, deterministic=deterministic).out
+
+    def by_parts(q, keys):
+        parts = [
+            sparse_attention(q, keys, part, 0.2, deterministic=deterministic) for part in indices.split([10, 30], dim=1)
+        ]
+        logarithms = torch.stack([part.lse for part in parts])
+        # The gradient of a logarithm of nothing is NaN.
+        shares = torch.softmax(logarithms, dim=0).nan_to_num()
+        return (shares[..., None] * torch.stack([part.out for part in parts])).sum(0).bfloat16()
+
+    grads = []
+    for attention in (whole, by_parts):
+        leaves = [each.clone().requires_grad_() for each in (q, keys)]
+        out = attention(*leaves)
+        grads.append([out, *torch.autograd.grad(out, leaves, bf16(4, 4, 32, seed=3))])
+    # Parts are rounded too, before they are added up.
+    assert all(off(a, b.double()) <= 2 * CLOSE for a, b in zip(*grads, strict=True))
+
+
 # Values.
 
 

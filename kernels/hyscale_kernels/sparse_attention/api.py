@@ -130,10 +130,10 @@ def gradients_op(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, keys, values and sinks from those of the output and its logarithms; empty of what is None."""
     given = Attention.of(q, keys, values, indices, sinks, softmax_scale, value_width)
-    found, grads = (
-        Returned(first.to(q.dtype).contiguous(), second.float().contiguous())
-        for first, second in ((out, lse), (grad_out, grad_lse))
-    )
+    # Of a query without keys it may be anything, such as the NaN of a logarithm.
+    grad_lse = grad_lse.float().masked_fill(lse == -torch.inf, 0.0)
+    found = Returned(out.contiguous(), lse.contiguous())
+    grads = Returned(grad_out.to(q.dtype).contiguous(), grad_lse.contiguous())
     dq, dkeys, dvalues, dsinks = gradients(given, found, grads, deterministic)
     return (
         dq,
