@@ -5,6 +5,7 @@ A program of its own: whether Triton compiles or interprets is decided before ke
 
 import sys
 
+import torch
 import triton
 import triton.language as tl
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
@@ -12,6 +13,11 @@ from hyscale_kernels.replay.rescore import GATHERED
 from hyscale_kernels.replay.triton import gradient_kernel, rescore_kernel
 from hyscale_kernels.score_table.triton import table_kernel
 from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile
+from hyscale_kernels.sparse_attention import tiles as attention_tiles
+from hyscale_kernels.sparse_attention.gradients import column_parts
+from hyscale_kernels.sparse_attention.inputs import Attention
+from hyscale_kernels.sparse_attention.triton.backward import keys_kernel, queries_kernel
+from hyscale_kernels.sparse_attention.triton.forward import forward_kernel, probabilities_kernel
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -33,6 +39,24 @@ POINTERS = {
     "dq_ptr": "*fp32",
     "dweights_ptr": "*fp32",
 }
+# The same of sparse attention, where results and what kernels leave to each other are BF16.
+ATTENTION = {
+    "values_ptr": "*bf16",
+    "out_ptr": "*bf16",
+    "grad_out_ptr": "*bf16",
+    "weights_ptr": "*bf16",
+    "shares_ptr": "*bf16",
+    "slopes_ptr": "*bf16",
+    "dq_ptr": "*bf16",
+    "sinks_ptr": "*fp32",
+    "lse_ptr": "*fp32",
+    "grad_lse_ptr": "*fp32",
+    "divisors_ptr": "*fp32",
+    "probabilities_ptr": "*fp32",
+    "dsinks_ptr": "*fp32",
+    "scale": "fp32",
+    "softmax_scale": "fp32",
+}
 
 
 def build(kernel, constants, tile, inputs="bf16", **types):
@@ -45,7 +69,9 @@ def build(kernel, constants, tile, inputs="bf16", **types):
         signature[name] = "constexpr" if name in constants else given.get(name, integer)
     # As at run time for whole rows; without it loads are neither wide nor ahead, and take less memory.
     aligned = {
-        (place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind != "constexpr"
+        (place,): [["tt.divisibility", 16]]
+        for place, kind in enumerate(signature.values())
+        if kind not in ("constexpr", "fp32")
     }
     built = triton.compile(
         ASTSource(kernel, signature, constants, aligned),
@@ -57,8 +83,59 @@ def build(kernel, constants, tile, inputs="bf16", **types):
     print(kernel.__name__, inputs, constants, built.metadata.shared, flush=True)
 
 
+def build_attention(heads, groups, width, value_width, separate=False, sinks=False):
+    """Forward with and without probabilities, and backward by both kinds of additions."""
+    q, keys = torch.empty(1, heads, width), torch.empty(1, groups, width)
+    values = torch.empty(1, groups, value_width) if separate else None
+    indices = torch.empty(1, 1, 1, dtype=torch.int32)
+    given = Attention.of(q, keys, values, indices, torch.empty(heads) if sinks else None, 1.0, value_width)
+    constants = {**given.constants(), "FACTOR": tl.bfloat16, "TILES": attention_tiles.ADDED_TILES}
+    if not sinks:
+        constants |= {"sinks_ptr": None, "dsinks_ptr": None}
+    for kernel, tile in (
+        (forward_kernel, attention_tiles.FORWARD),
+        (probabilities_kernel, attention_tiles.FORWARD),
+        (queries_kernel, attention_tiles.QUERIES),
+    ):
+        tile = tile.at(given.group_heads)
+        for weights in (False, True) if kernel is forward_kernel else (True,):
+            left = {} if weights else {"weights_ptr": None, "divisors_ptr": None}
+            build(
+                kernel,
+                {**constants, **left, "HEADS": tile.heads, "KEYS": tile.keys, "WEIGHTS": weights},
+                tile,
+                **ATTENTION,
+            )
+    tile = attention_tiles.KEYS.at(given.group_heads)
+    for fixed in (False, True):
+        sums = {} if fixed else {"per_one_ptr": None}
+        for of_values, sum_width in ((False, width), (True, value_width)):
+            if of_values and not separate:
+                continue
+            for first, columns, parts in column_parts(sum_width, tile.columns):
+                chosen = {
+                    **constants,
+                    **sums,
+                    "HEADS": tile.heads,
+                    "KEYS": tile.keys,
+                    "SUM_WIDTH": sum_width,
+                    "FIRST": first,
+                    "COLUMNS": columns,
+                    "PARTS": parts,
+                    "SLOPES": not of_values,
+                    "SHARES": of_values or (not separate and first < value_width),
+                    "FIXED": fixed,
+                }
+                build(keys_kernel, chosen, tile, **ATTENTION, sums_ptr="*i64" if fixed else "*fp32")
+
+
 def main():
     """All kernels, or with ``--few`` one of each."""
+    build_attention(64, 1, 576, 512)
+    if "--few" not in sys.argv:
+        build_attention(128, 1, 576, 512)
+        build_attention(64, 1, 512, 512, sinks=True)
+        build_attention(24, 2, 256, 256, separate=True)
     few = (("bf16", 32, 128, False),)
     more = (
         *few,

@@ -135,6 +135,7 @@ OPERATION = Operation(
     name="index_loss",
     description="the indexer's loss with its gradients, over selected keys and over all (dense_n, dense_L)",
     sources=(
+        "fixed_point.py",
         "index_loss/dense.py",
         "index_loss/sparse.py",
         "replay/gradients.py",

@@ -11,6 +11,7 @@ NAMES = (
     "index_loss",
     "replay",
     "score_table",
+    "sparse_attention",
     "topk_torch",
 )
 

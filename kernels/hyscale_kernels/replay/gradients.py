@@ -8,15 +8,9 @@ import torch
 import triton
 import triton.language as tl
 
+from hyscale_kernels.fixed_point import CONVERTED, in_ones, units_for
 from hyscale_kernels.replay.triton import gradient_kernel
 from hyscale_kernels.scoring.inputs import Scored
-
-# A sum of magnitudes below 2^e is held in units of 2^(e - 61): rounding may double it, and the sign is a bit.
-BITS = 61
-# FP32 holds the number of units in 1, and its inverse, as normal numbers.
-MOST_BITS = 126
-# Elements that are converted at a time.
-CONVERTED = 2**24
 
 
 class Gradients(NamedTuple):
@@ -83,8 +77,7 @@ def units_per_one(scored: Scored, places: torch.Tensor, grad_scores: torch.Tenso
     """Units of a fixed point in 1, a power of two that no gradient of a key can overflow: FP32 ``[1]``, on the device.
 
     The bound is sum_t (sum_s |dscore(t, s)|) (sum_h |weights(t, h)| max_d |q(t, h, d)|), reached if all selections were
-    of one key. Each term is rounded up to 2^-30 of the largest, so that the sum has no order. NaN where it is not
-    finite.
+    of one key. NaN where it is not finite.
     """
     n, heads, dim = scored.q.shape
     terms = torch.empty(n, dtype=torch.float64, device=scored.q.device)
@@ -94,21 +87,7 @@ def units_per_one(scored: Scored, places: torch.Tensor, grad_scores: torch.Tenso
         widths = scored.q[rows].float().abs().amax(-1).mul_(scored.weights[rows].abs())
         slopes = grad_scores[rows].masked_fill(places[rows] < 0, 0.0).abs_()
         terms[rows] = widths.sum(-1, dtype=torch.float64) * slopes.sum(-1, dtype=torch.float64)
-    largest = terms.amax()
-    shares = (terms / largest.clamp(min=torch.finfo(torch.float64).tiny) * 2**30).ceil_()
-    _, exponent = torch.frexp(largest * (shares.long().sum().double() / 2**30))
-    bits = (BITS - exponent).clamp(-MOST_BITS, MOST_BITS)
-    return torch.exp2(bits.double()).where(largest.isfinite(), torch.nan).float().reshape(1)
-
-
-def in_ones(units: torch.Tensor, per_one: torch.Tensor) -> torch.Tensor:
-    """Sums of units as FP32."""
-    sums = torch.empty(units.shape, device=units.device)
-    one = 1 / per_one.double()
-    rows = max(1, CONVERTED // units.shape[1])
-    for part, out in zip(units.split(rows), sums.split(rows), strict=True):
-        out.copy_(part.double().mul_(one))
-    return sums
+    return units_for(terms)
 
 
 def unfilled(filled: Gradients, heads: int, dim: int) -> Gradients:

@@ -1,0 +1,36 @@
+"""What a program multiplies at a time, and how it is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import triton
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """Heads, keys and columns of a program, its warps, and the tiles of keys that it holds or loads ahead.
+
+    Attributes:
+        columns: of the gradients of keys that one program adds to; other kernels take all.
+    """
+
+    heads: int = 64
+    keys: int
+    columns: int = 0
+    warps: int
+    stages: int
+
+    def at(self, group_heads: int) -> Tile:
+        """The tile for as many heads to a group of keys. A product has at least 16 rows; few of them need few warps."""
+        heads = min(self.heads, max(16, triton.next_power_of_2(group_heads)))
+        return replace(self, heads=heads, warps=self.warps if heads > 32 else 4)
+
+
+FORWARD = Tile(keys=64, warps=8, stages=3)
+QUERIES = Tile(keys=32, warps=8, stages=2)
+KEYS = Tile(keys=64, columns=128, warps=4, stages=2)
+# Tiles of keys whose probabilities one program adds up.
+ADDED_TILES = 8
+# What programs of one launch leave to those of the next, bytes.
+LEFT_BYTES = 2**28
