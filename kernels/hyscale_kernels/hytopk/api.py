@@ -85,7 +85,7 @@ def hytopk(
         recovered=torch.zeros(n, dtype=torch.bool, device=device),
     )
     if length <= max(plan.capacity, plan.short):
-        _score_all(scored, torch.arange(n, device=device), plan, found)
+        _score_all(scored, None, plan, found)
         torch.sub(scored.spans[:, 1], scored.spans[:, 0], out=found.candidates).clamp_(min=0)
         return found
     for rows in blocks(n, plan.rows(length)):
@@ -137,19 +137,21 @@ def _filter_and_select(scored: Scored, plan: Plan, found: Selection, impl: Impl 
     torch.logical_or(counts < 0, found.margin < 0, out=found.recovered)
 
 
-def _score_all(scored: Scored, rows: torch.Tensor, plan: Plan, found: Selection) -> None:
-    """Score all visible keys of the queries ``rows``, a bounded table at a time, and select among them."""
+def _score_all(scored: Scored, rows: torch.Tensor | None, plan: Plan, found: Selection) -> None:
+    """Score all visible keys of some queries, None for all, a bounded table at a time, and select among them."""
+    count = scored.q.shape[0] if rows is None else len(rows)
     length, topk = scored.keys.shape[0], found.indices.shape[1]
     # A row of the table, and scores and places of its candidates.
     each = 4 * length + 8 * min(capacity_for(topk), length)
     size = max(1, plan.bitmap_bytes // max(each, 1))
-    table = torch.empty(min(size, len(rows)), length, device=scored.q.device)
-    for part in blocks(len(rows), size):
-        some = scored.of_queries(rows[part])
+    table = torch.empty(min(size, count), length, device=scored.q.device)
+    for part in blocks(count, size):
+        taken = part if rows is None else rows[part]
+        some = scored.of_queries(taken)
         block = table[: part.stop - part.start]
         fill(some, block)
         indices = torch.empty(len(block), topk, dtype=torch.int32, device=table.device)
         lowest = torch.empty(len(block), device=table.device)
         select_rows(block, some.spans, topk, indices, lowest)
-        found.indices[rows[part]] = indices
-        found.margin[rows[part]] = float("inf")
+        found.indices[taken] = indices
+        found.margin[taken] = float("inf")

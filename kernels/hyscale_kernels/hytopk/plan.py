@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hyscale_kernels.top_k.api import WIDEST
+from hyscale_kernels.top_k.api import WIDEST, check_topk
 
 # The threshold is this sample, of which 16 stand for topk keys: 2.5 topk are expected to reach it, and 6 topk fit. With
 # scores in no order of position (Poisson), one query in 3 million has 40 where 16 are due, and none 40 where 96 are.
@@ -58,8 +58,7 @@ class Plan:
         Raises:
             ValueError: a ``topk`` or length out of range.
         """
-        if not 1 <= topk <= 2048:
-            raise ValueError(f"topk must be 1 to 2048, is {topk}")
+        check_topk(topk)
         if length > LONGEST:
             raise ValueError(f"at most {LONGEST} keys are supported, there are {length}")
         stride = max(-(-topk // WANTED), LEAST_STRIDE, -(-length // MOST_SAMPLES))

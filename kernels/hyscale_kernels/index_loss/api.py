@@ -90,10 +90,7 @@ def dense_index_loss(
     if block_elements < 1:
         raise ValueError(f"block_elements must be at least 1, is {block_elements}")
     refuse_fp8_gradients(q, keys)
-    with torch.no_grad():
-        scored = Scored.of(
-            q.detach(), keys.detach(), None if weights is None else weights.detach(), spans, q_scale, key_scale
-        )
+    scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     by_group = attention_k[:, None] if attention_k.ndim == 2 else attention_k
     _check_attention(attention_q, by_group, q.shape[0], keys.shape[0])
     dense = Dense(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from hyscale_kernels.indices import check_indices
 from hyscale_kernels.replay.gradients import Gradients, gradients, unfilled
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.scoring.inputs import FP8, Scored
@@ -93,16 +94,10 @@ def checked(
     """
     if indices.dtype != torch.int32 or indices.ndim != 2 or indices.shape[0] != q.shape[0]:
         raise ValueError(f"indices must be int32 ({q.shape[0]}, k), are {indices.dtype} {tuple(indices.shape)}")
-    if keys.ndim == 2 and indices.numel():
-        least, most = torch.aminmax(indices)
-        # One look at the device.
-        if bool((least < -1) | (most >= keys.shape[0])):
-            raise ValueError(f"indices must be -1 or a key, 0 to {keys.shape[0] - 1}")
-    with torch.no_grad():
-        spans = torch.zeros(q.shape[0], 2, dtype=torch.int32, device=q.device)
-        return Scored.of(
-            q.detach(), keys.detach(), None if weights is None else weights.detach(), spans, q_scale, key_scale
-        )
+    if keys.ndim == 2:
+        check_indices(indices, keys.shape[0])
+    spans = torch.zeros(q.shape[0], 2, dtype=torch.int32, device=q.device)
+    return Scored.of(q, keys, weights, spans, q_scale, key_scale)
 
 
 def dequantised(
@@ -142,13 +137,7 @@ def replay_op(
 
 @replay_op.register_fake
 def _(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    weights: torch.Tensor | None,
-    indices: torch.Tensor,
-    q_scale: torch.Tensor | None = None,
-    key_scale: torch.Tensor | None = None,
-    deterministic: bool = False,
+    q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor | None, indices: torch.Tensor, *_: Any
 ) -> torch.Tensor:
     return q.new_empty(indices.shape, dtype=torch.float32)
 
@@ -172,14 +161,7 @@ def gradients_op(
 
 @gradients_op.register_fake
 def _(
-    grad_scores: torch.Tensor,
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    weights: torch.Tensor | None,
-    indices: torch.Tensor,
-    q_scale: torch.Tensor | None = None,
-    key_scale: torch.Tensor | None = None,
-    deterministic: bool = False,
+    grad_scores: torch.Tensor, q: torch.Tensor, keys: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return tuple(q.new_empty(shape, dtype=torch.float32) for shape in (q.shape, keys.shape, q.shape[:2]))
 

@@ -11,7 +11,7 @@ from hyscale_kernels.score_table.triton import table_kernel
 from hyscale_kernels.scoring.hopper import Impl, launch, use_gluon
 from hyscale_kernels.scoring.inputs import FP8, Scored
 from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile, shares
-from hyscale_kernels.top_k import top_k
+from hyscale_kernels.top_k.api import check_topk, select_rows
 
 # By the type of the inputs and whether a table is written.
 TILES = {(torch.bfloat16, True): WIDE, (torch.bfloat16, False): NARROW, (FP8, True): NARROW, (FP8, False): NARROW}
@@ -145,6 +145,8 @@ def select(
         raise ValueError(f"topk and block_rows must be at least 1, they are {topk} and {block_rows}")
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))}, is {method!r}")
+    if method == "radix":
+        check_topk(topk)
     scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
     n, width = q.shape[0], keys.shape[0]
     chosen = torch.full((n, topk), -1, device=q.device, dtype=torch.int32)
@@ -157,7 +159,7 @@ def select(
         block = table[: rows.stop - first]
         fill(scored.of_queries(rows), block)
         if method == "radix":
-            chosen[rows] = top_k(block, topk, scored.spans[rows])
+            select_rows(block, scored.spans[rows], topk, chosen[rows], torch.empty(len(block), device=q.device))
             continue
         best = torch.topk(block, kept, dim=-1, sorted=False)
         # Sorted as if behind every key, what must not be selected ends up last.

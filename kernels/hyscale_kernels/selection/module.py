@@ -10,6 +10,7 @@ from hyscale_kernels.checkpoint import select_once
 from hyscale_kernels.replay import replay
 from hyscale_kernels.scoring.inputs import FP8
 from hyscale_kernels.selection.ops import hytopk_op, score_table_op
+from hyscale_kernels.top_k.api import check_topk
 
 Method = Literal["hytopk", "score_table"]
 Precision = Literal["bf16", "fp8"]
@@ -46,8 +47,7 @@ class SparseSelection(torch.nn.Module):
         self, topk: int, *, method: Method = "hytopk", precision: Precision = "bf16", name: str = "selection"
     ) -> None:
         super().__init__()
-        if not 1 <= topk <= 2048:
-            raise ValueError(f"topk must be 1 to 2048, is {topk}")
+        check_topk(topk)
         for value, choices in ((method, Method), (precision, Precision)):
             if value not in get_args(choices):
                 raise ValueError(f"{value!r} is none of {', '.join(get_args(choices))}")

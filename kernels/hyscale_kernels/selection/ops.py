@@ -5,6 +5,8 @@ With shapes and types known to the compiler, so that they stand in compiled grap
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from hyscale_kernels.hytopk import hytopk
@@ -29,13 +31,7 @@ def hytopk_op(
 
 @hytopk_op.register_fake
 def _(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    weights: torch.Tensor | None,
-    spans: torch.Tensor,
-    topk: int,
-    q_scale: torch.Tensor | None = None,
-    key_scale: torch.Tensor | None = None,
+    q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor | None, spans: torch.Tensor, topk: int, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     n = q.shape[0]
     return (
@@ -62,12 +58,6 @@ def score_table_op(
 
 @score_table_op.register_fake
 def _(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    weights: torch.Tensor | None,
-    spans: torch.Tensor,
-    topk: int,
-    q_scale: torch.Tensor | None = None,
-    key_scale: torch.Tensor | None = None,
+    q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor | None, spans: torch.Tensor, topk: int, *_: Any
 ) -> torch.Tensor:
     return q.new_empty((q.shape[0], topk), dtype=torch.int32)

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hyscale_kernels.indices import check_indices
 from hyscale_kernels.sparse_attention.attend import attend
 from hyscale_kernels.sparse_attention.gradients import Returned, gradients
-from hyscale_kernels.sparse_attention.inputs import Attention, check, check_indices, widest_part
+from hyscale_kernels.sparse_attention.inputs import Attention, check, widest_part
 
 
 class Attended(NamedTuple):
@@ -103,9 +104,9 @@ def _(
     softmax_scale: float,
     value_width: int,
     probabilities: bool,
-    deterministic: bool,
+    *_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    n, heads, _ = q.shape
+    n, heads = q.shape[:2]
     return (
         q.new_empty(n, heads, value_width),
         q.new_empty(n, heads, dtype=torch.float32),
@@ -154,9 +155,7 @@ def _(
     values: torch.Tensor | None,
     indices: torch.Tensor,
     sinks: torch.Tensor | None,
-    softmax_scale: float,
-    value_width: int,
-    deterministic: bool,
+    *_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     return (
         q.new_empty(q.shape),

@@ -11,8 +11,8 @@ import triton.language as tl
 from hyscale_kernels.sparse_attention.inputs import Attention
 from hyscale_kernels.sparse_attention.tiles import ADDED_TILES, FORWARD, LEFT_BYTES, Tile
 from hyscale_kernels.sparse_attention.triton.forward import forward_kernel, probabilities_kernel
+from hyscale_kernels.sparse_attention.triton.rows import LOG2E
 
-LOG2E = 1.4426950408889634
 # The interpreter multiplies the bits of BF16 as integers, and cuts FP32 off where it should round.
 FACTOR = tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16
 FACTOR_TYPE = torch.float32 if triton.knobs.runtime.interpret else torch.bfloat16
@@ -57,7 +57,7 @@ def attend(
             weights,
             divisors,
             first,
-            given.softmax_scale * LOG2E,
+            given.softmax_scale * LOG2E.value,
             k,
             **given.strides(),
             **given.constants(),

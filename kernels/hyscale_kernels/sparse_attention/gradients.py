@@ -9,10 +9,11 @@ import torch
 import triton
 
 from hyscale_kernels.fixed_point import CONVERTED, column_sums, in_ones, units_for
-from hyscale_kernels.sparse_attention.attend import FACTOR, FACTOR_TYPE, LOG2E, launches
+from hyscale_kernels.sparse_attention.attend import FACTOR, FACTOR_TYPE, launches
 from hyscale_kernels.sparse_attention.inputs import Attention, widest_part
 from hyscale_kernels.sparse_attention.tiles import KEYS, LEFT_BYTES, QUERIES, Tile
 from hyscale_kernels.sparse_attention.triton.backward import keys_kernel, queries_kernel
+from hyscale_kernels.sparse_attention.triton.rows import LOG2E
 
 
 class Gradients(NamedTuple):
@@ -84,7 +85,7 @@ def gradients(
             dq,
             dsinks,
             first,
-            given.softmax_scale * LOG2E,
+            given.softmax_scale * LOG2E.value,
             given.softmax_scale,
             k,
             **given.strides(),

@@ -155,14 +155,6 @@ def check(
         )
 
 
-def check_indices(indices: torch.Tensor, length: int) -> None:
-    """Raise ValueError unless each is -1 or a key; one look at the device."""
-    if indices.numel():
-        least, most = torch.aminmax(indices)
-        if bool((least < -1) | (most >= length)):
-            raise ValueError(f"indices must be -1 or a key, 0 to {length - 1}")
-
-
 def _by_group(rows: torch.Tensor) -> torch.Tensor:
     """``[L, width]`` or ``[L, groups, width]`` as the latter, copied only if its columns are apart."""
     rows = rows.detach()

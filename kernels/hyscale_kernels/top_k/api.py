@@ -8,6 +8,8 @@ import triton
 from hyscale_kernels.spans import checked_spans
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 
+# Keys that can be selected.
+MOST = 2048
 # Wider rows do not fit the registers of a program.
 WIDEST = 16384
 # Samples of a row, and how many times topk a threshold aims at and candidates may be.
@@ -22,6 +24,12 @@ LEAST_CAPACITY = 4096
 def capacity_for(topk: int) -> int:
     """Candidates that are kept of a row."""
     return max(LEAST_CAPACITY, CAPACITY * topk)
+
+
+def check_topk(topk: int) -> None:
+    """Raise ValueError unless kernels can select so many."""
+    if not 1 <= topk <= MOST:
+        raise ValueError(f"topk must be 1 to {MOST}, is {topk}")
 
 
 def top_k(table: torch.Tensor, topk: int, spans: torch.Tensor | None = None) -> torch.Tensor:
@@ -41,8 +49,7 @@ def top_k(table: torch.Tensor, topk: int, spans: torch.Tensor | None = None) -> 
         raise ValueError(
             f"table must be float32 [n, width] with contiguous rows, is {table.dtype} {tuple(table.shape)}"
         )
-    if not 1 <= topk <= 2048:
-        raise ValueError(f"topk must be 1 to 2048, is {topk}")
+    check_topk(topk)
     n, width = table.shape
     if spans is None:
         spans = torch.tensor([[0, width]], dtype=torch.int32, device=table.device).expand(n, 2).contiguous()
