@@ -3,6 +3,7 @@
 # make check    linters, types, import contracts and the fast tests
 # make bench    how fast the model itself is
 # make picture  the terminal output of the demo as SVG
+# make dashboard  the dashboard on http://127.0.0.1:8050
 #
 # PYTHON picks the interpreter the environment is made from, VENV where it goes. EXTRAS=test,kernel-tests installs torch
 # and Triton too, without which `make test` skips the tests of the kernels.
@@ -20,7 +21,7 @@ comma := ,
 # One stamp for each set of extras: another set calls for another installation.
 TESTED = $(VENV)/.installed-for-$(subst $(comma),+,$(EXTRAS))
 
-.PHONY: demo test check bench picture clean
+.PHONY: demo test check bench picture dashboard clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -48,6 +49,9 @@ bench: $(VENV)/.installed
 
 picture: $(VENV)/.installed
 	$(BIN)/python -m hyscale_model.report.svg $(SCENARIO) $(PICTURE)
+
+dashboard: $(VENV)/.installed
+	$(BIN)/python app.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hyscale_model.cli import catalog, check, doctor, import_, predict, schema
+from hyscale_model.cli import catalog, check, dashboard, doctor, import_, predict, schema
 from hyscale_model.cli.outcome import (
     Outcome,
     say_input_error,
@@ -34,6 +34,7 @@ app.command("check")(check.check)
 app.command("import", context_settings={"ignore_unknown_options": True})(import_.import_)
 app.command("catalog")(catalog.catalog)
 app.command("schema")(schema.schema)
+app.command("dashboard")(dashboard.dashboard)
 app.command("doctor")(doctor.doctor)
 
 

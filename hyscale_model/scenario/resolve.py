@@ -64,7 +64,7 @@ def read_scenario(
     """
     document = load(source) if text is None else loads(text, str(source))
     problems = Problems(document.file)
-    root = _inherit(document.root, text is None, ())
+    root = inherit(document.root, text is None)
     root = select_systems(root, systems)
     root, pinned = apply_overrides(root, overrides)
     root = expand(root, problems, text is None)
@@ -79,7 +79,7 @@ def read_scenario(
     return Resolved(scenario, origins(scenario, root), document.file, tuple(problems.notes), tuple(restated))
 
 
-def _inherit(root: Node, allow_files: bool, seen: tuple[Path, ...]) -> Node:
+def inherit(root: Node, allow_files: bool, seen: tuple[Path, ...] = ()) -> Node:
     """The scenario laid on the one it extends."""
     extends = root.child("extends")
     if extends is None:
@@ -107,7 +107,7 @@ def _inherit(root: Node, allow_files: bool, seen: tuple[Path, ...]) -> Node:
         raise replace(
             fault, problem=f"{fault.file}: {fault.problem}", file=extends.file, line=extends.line, field="extends"
         ) from None
-    return merge(_inherit(base.root, True, seen), root.without("extends"))
+    return merge(inherit(base.root, True, seen), root.without("extends"))
 
 
 def _identity(path: Path) -> Path:

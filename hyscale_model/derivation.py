@@ -1,0 +1,97 @@
+"""How a term of a step's time comes about: the operations and transfers behind it, at the nominal point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hyscale_model.arrays import Number
+from hyscale_model.evaluate import Evaluation, Evaluator
+from hyscale_model.layers.operation import Operation, Transfer
+from hyscale_model.network.collectives import Network
+from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.load import load_profile
+from hyscale_model.scenario.resolve import Resolved
+from hyscale_model.step.graph import term_of
+from hyscale_model.step.price import NETWORK_ORIGIN, running_phases
+
+# Terms that no single operation is behind: how they follow from the others.
+CLOSING = {
+    "pp_bubble": "makespan of the schedule of micro-batches over stages, less the busy time of the critical rank",
+    "waiting": "what the slowest rank of a group takes longer than the mean, and other stages at the end of a step",
+    "optimizer": "optimizer states of the critical rank read and written, once a step",
+    "pp_communication_exposed": "activations and gradients that the critical rank sends to its neighbours",
+    "dp_communication_exposed": "gradients reduced and parameters gathered, once a step",
+}
+
+
+def derive(resolved: Resolved, system: str, term: str) -> dict[str, Any]:
+    """The parts of a term on the critical rank.
+
+    Args:
+        resolved: the scenario.
+        system: the name of one of its systems.
+        term: one of ``TERMS``.
+
+    Returns:
+        ``{"term", "seconds", "stage", "closing", "parts": [{"block", "phase", "name", "kind", "runs", "flops", "bytes",
+        "seconds", "floor_s", "resource", "origin", "detail"}]}``. ``seconds`` of a part is one run; of a transfer it is
+        the time on the wire, of which computation may hide some.
+    """
+    scenario = resolved.scenario
+    evaluator = Evaluator(scenario, {}, Draws(0), load_profile(scenario.profile))
+    result = evaluator.steps([next(each for each in scenario.systems if each.name == system)])[0]
+    return {
+        "term": term,
+        "seconds": _first(result.step.term(term)),
+        "stage": int(result.step.stage[0, 0]),
+        "closing": CLOSING.get(term),
+        "parts": _parts(result, term),
+    }
+
+
+def _parts(result: Evaluation, term: str) -> list[dict[str, Any]]:
+    case = result.priced.cases[result.index]
+    network = Network(result.case, result.sizes, result.priced.rates.coefficients)
+    parts = []
+    for block, runs in zip(case.blocks, result.step.runs.tolist(), strict=True):
+        for phase, tasks in running_phases(block, case.recompute) if runs else ():
+            for task in tasks:
+                if term_of(task, phase) != term:
+                    continue
+                work = task.work
+                told = _operation(work, result) if isinstance(work, Operation) else _transfer(work, network)
+                parts.append({"block": block.name, "phase": phase, "name": task.name, "runs": runs} | told)
+    return parts
+
+
+def _operation(work: Operation, result: Evaluation) -> dict[str, Any]:
+    nominal = result.priced.rates.nominal(work)
+    return {
+        "kind": work.family,
+        "flops": _first(work.flops),
+        "bytes": _first(work.hbm_bytes),
+        "seconds": nominal.seconds,
+        "floor_s": nominal.floor_s,
+        "resource": nominal.resource,
+        "origin": nominal.origin.origin,
+        "detail": nominal.origin.detail,
+    }
+
+
+def _transfer(work: Transfer, network: Network) -> dict[str, Any]:
+    return {
+        "kind": f"{work.kind} over {work.group}",
+        "flops": 0.0,
+        "bytes": _first(work.payload_bytes),
+        "seconds": _first(network.seconds(work)),
+        "floor_s": None,
+        "resource": "network",
+        "origin": NETWORK_ORIGIN.origin,
+        "detail": NETWORK_ORIGIN.detail,
+    }
+
+
+def _first(value: Number) -> float:
+    return float(np.ravel(value)[0])
