@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
-from dash.development.base_component import Component
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
 
 from hyscale_model.dashboard import sidebar
-from hyscale_model.dashboard.answer import Answer, answer, resolve, scenario_text
-from hyscale_model.dashboard.components import message
-from hyscale_model.dashboard.layout import frame
+from hyscale_model.dashboard.answer import answer, resolve, scenario_text
+from hyscale_model.dashboard.layout import built, frame
 from hyscale_model.dashboard.offer import Offer, received, shown_name
 from hyscale_model.dashboard.question import Question
-from hyscale_model.dashboard.views import FIRST, VIEWS, Page
 from hyscale_model.errors import InputError
 from hyscale_model.figures import LIGHT, THEMES
+from hyscale_model.report.markup import Markup, element, joined
+from hyscale_model.scenario import Resolved
+from hyscale_model.views import FIRST, VIEWS, Card, Page
+from hyscale_model.views.cards import sentences
 
 LOG = logging.getLogger(__name__)
 ASSETS = Path(__file__).parent / "assets"
@@ -43,129 +44,120 @@ def create_app(scenarios: Path | None = None) -> Dash:
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.server.config["MAX_CONTENT_LENGTH"] = LIMIT_REQUEST_BYTES
-    app.layout = frame(offer.names)
+    app.layout = frame()
     _in_the_browser(app)
-    _on_the_server(app, offer)
+    _figures(app, offer)
+    _controls(app, offer)
+    _files(app, offer)
     return app
 
 
 def _in_the_browser(app: Dash) -> None:
-    """State, address and navigation, which need no server."""
+    """What ``assets/dashboard.js`` does when a value arrives."""
 
     def function(name: str) -> ClientsideFunction:
         return ClientsideFunction("hyscale", name)
 
-    app.clientside_callback(
-        function("decide"),
-        Output("state", "data"),
-        Output("url", "search"),
-        Output("frame", "data"),
-        Output("scenario", "value"),
-        Output("scenario", "options"),
-        Input("url", "search"),
-        Input("scenario", "value"),
-        Input("uploaded", "data"),
-        Input("uploads", "data"),
-        Input({"kind": "control", "path": ALL}, "value"),
-        Input({"kind": "range", "path": ALL}, "value"),
-        Input({"kind": "systems", "path": ALL}, "value"),
-        Input({"kind": "option", "name": ALL}, "value"),
-        Input({"kind": "pick", "name": ALL}, "clickData"),
-        Input({"kind": "view", "name": ALL}, "n_clicks"),
-        Input({"kind": "undo", "path": ALL}, "n_clicks"),
-        Input("pin", "n_clicks"),
-        Input("reset", "n_clicks"),
-        State({"kind": "control", "path": ALL}, "id"),
-        State({"kind": "range", "path": ALL}, "id"),
-        State({"kind": "option", "name": ALL}, "id"),
-        State("state", "data"),
-        State("base", "data"),
-        State("scenario", "options"),
-    )
-    app.clientside_callback(
-        function("scale"),
-        Output({"kind": "control", "path": MATCH}, "value"),
-        Input({"kind": "halve", "path": MATCH}, "n_clicks"),
-        Input({"kind": "double", "path": MATCH}, "n_clicks"),
-        State({"kind": "control", "path": MATCH}, "value"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(
-        function("show_place"),
-        Output({"kind": "view", "name": ALL}, "className"),
-        Output("changes", "children"),
-        Output("pin", "children"),
-        Input("state", "data"),
-        State({"kind": "view", "name": ALL}, "id"),
-    )
-    app.clientside_callback(
-        function("theme"), Output("theme", "data"), Input("theme-button", "n_clicks"), State("theme", "data")
-    )
+    app.clientside_callback(function("restore"), Output("state", "data"), Input("url", "search"))
+    app.clientside_callback(function("theme"), Output("theme", "data"), Input("theme", "id"))
+    for name, value in (
+        ("fill", Input("texts", "data")),
+        ("fill_controls", Input("controls-text", "data")),
+        ("fill_message", Input("message-text", "data")),
+        ("take_upload", Input("uploaded", "data")),
+        ("pick", Input({"kind": "graph", "name": ALL}, "clickData")),
+    ):
+        app.clientside_callback(function(name), value, prevent_initial_call=True)
 
 
-def _on_the_server(app: Dash, offer: Offer) -> None:
-    """Controls, figures, uploads and downloads."""
-
-    @app.callback(
-        Output("sidebar", "children"),
-        Output("base", "data"),
-        Input("frame", "data"),
-        State("uploads", "data"),
-        prevent_initial_call=True,
-    )
-    def make_controls(state: Any, uploads: Any) -> tuple[Any, Any]:
-        return _controls(state, uploads or {}, offer)
+def _figures(app: Dash, offer: Offer) -> None:
+    """The view of a page."""
 
     @app.callback(
         Output("view", "children"),
-        Output("headline", "children"),
-        Output("message", "children"),
-        Output("main", "className"),
+        Output("shown", "data"),
+        Output("texts", "data"),
+        Output("message-text", "data"),
+        Output({"kind": "graph", "name": ALL}, "figure"),
         Input("state", "data"),
         Input("theme", "data"),
         Input("uploads", "data"),
+        State("shown", "data"),
         prevent_initial_call=True,
     )
-    def show(state: Any, theme: Any, uploads: Any) -> tuple[Any, Any, Any, str]:
+    def show(state: Any, theme: Any, uploads: Any, shown: Any) -> tuple[Any, ...]:
+        drawn = [each["id"]["name"] for each in ctx.outputs_list[-1]]
+        same = [no_update] * len(drawn)
         if not state or not theme:
-            return no_update, no_update, no_update, ""
+            return no_update, no_update, no_update, no_update, same
         try:
-            content, headline, notes = _view(state, str(theme), uploads or {}, offer)
+            cards, texts, problem = view(state, str(theme), uploads or {}, offer)
         except InputError as error:
-            return no_update, no_update, message("error", f"error: {error}"), "stale"
+            return no_update, no_update, no_update, told(f"error: {error}"), same
         except Exception as error:
             LOG.exception("a view failed for %s", state)
             text = f"internal error: {type(error).__name__}. This is a defect of hyscale; the server's log tells more."
-            return no_update, no_update, message("error", text), "stale"
-        return content, headline, notes, ""
+            return no_update, no_update, no_update, told(text), same
+        outline = [[card.name, card.height, bool(card.choices), card.classes] for card in cards]
+        if shown != outline:
+            return [built(card) for card in cards], outline, texts, problem, same
+        # In place: figures move to their new values instead of being drawn anew.
+        figures = {card.name: card.figure for card in cards}
+        return no_update, no_update, texts, problem, [figures[name] for name in drawn]
+
+
+def _controls(app: Dash, offer: Offer) -> None:
+    """The controls of a page."""
+
+    @app.callback(
+        Output("controls-text", "data"), Input("frame", "data"), Input("uploads", "data"), prevent_initial_call=True
+    )
+    def make(state: Any, uploads: Any) -> Any:
+        try:
+            question = Question.from_page(state)
+            source = offer.source(question.scenario, uploads or {})
+            try:
+                resolved = resolve(question.structure, source)
+            except InputError:
+                # A name that does not go with the rest: the controls stay those of the scenario, the view says why.
+                resolved = resolve(Question(question.scenario), source)
+        except InputError:
+            return {"scenarios": _offered(offer, uploads or {}, None)}
+        changes, ranges = dict(question.changes), {path: ",".join(each) for path, each in question.ranges}
+        return {
+            "scenarios": _offered(offer, uploads or {}, question.scenario),
+            "sidebar": sidebar.build(resolved, changes, ranges),
+        }
+
+
+def _files(app: Dash, offer: Offer) -> None:
+    """Scenarios that come and go."""
 
     @app.callback(
         Output("uploads", "data"),
         Output("uploaded", "data"),
-        Output("message", "children", allow_duplicate=True),
-        Input("upload", "contents"),
-        State("upload", "filename"),
+        Output("message-text", "data", allow_duplicate=True),
+        Input("upload", "data"),
         State("uploads", "data"),
         State("state", "data"),
         prevent_initial_call=True,
     )
-    def take(contents: Any, filename: Any, uploads: Any, state: Any) -> tuple[Any, Any, Any]:
-        if not contents:
-            return no_update, no_update, no_update
+    def take(upload: Any, uploads: Any, state: Any) -> tuple[Any, Any, Any]:
+        name = shown_name(str((upload or {}).get("name")))
         try:
-            key, kept = received(str(contents), str(filename))
+            key, kept = received(name, (upload or {}).get("content"))
             # Only what can be asked about is kept.
             answer(Question(f"upload:{key}"), offer, {key: kept})
         except InputError as error:
-            return no_update, no_update, message("error", f"error: {error}")
+            return no_update, no_update, told(f"error: {error}")
         except Exception as error:
-            LOG.exception("the upload %s failed", shown_name(str(filename)))
-            return no_update, no_update, message("error", f"internal error: {type(error).__name__}")
-        return {**_in_use(state, uploads or {}), key: kept}, {"key": key, "name": kept["name"]}, None
+            LOG.exception("the upload %s failed", name)
+            return no_update, no_update, told(f"internal error: {type(error).__name__}")
+        return {**_in_use(state, uploads or {}), key: kept}, key, ""
 
     @app.callback(
         Output("yaml", "data"),
-        Input("download", "n_clicks"),
+        Input("yaml-wanted", "data"),
         State("state", "data"),
         State("uploads", "data"),
         prevent_initial_call=True,
@@ -187,43 +179,66 @@ def _in_use(state: Any, uploads: Mapping[str, Any]) -> dict[str, Any]:
     return {key: kept for key, kept in uploads.items() if f"upload:{key}" in wanted}
 
 
-def _controls(state: Any, uploads: Mapping[str, Any], offer: Offer) -> tuple[Any, Any]:
-    try:
-        question = Question.from_page(state)
-        source = offer.source(question.scenario, uploads)
-        try:
-            resolved = resolve(question.structure, source)
-        except InputError:
-            # A name that does not go with the rest: the controls stay those of the scenario, the view says why.
-            resolved = resolve(Question(question.scenario), source)
-    except InputError:
-        return no_update, no_update
-    return sidebar.build(resolved, dict(question.changes), {path: ",".join(each) for path, each in question.ranges})
+def view(state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer) -> tuple[list[Card], dict[str, str], str]:
+    """The cards of a page, its texts by the id of their element, and what is wrong with what was pinned.
 
-
-def _view(state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer) -> tuple[list[Component], Any, Any]:
+    Raises:
+        InputError: the scenario or a change to it cannot be used.
+    """
     now = answer(Question.from_page(state), offer, uploads)
-    before, notes = None, [message("note", text) for text in (*now.resolved.notes, *now.data["warnings"])]
+    before = None
+    notes = [*now.resolved.notes, *now.data["warnings"]]
+    problem = ""
     if state.get("pinned"):
         try:
-            before = answer(Question.from_page(state["pinned"]), offer, uploads)
+            before = answer(Question.from_page(state["pinned"]), offer, uploads).data
         except InputError as error:
-            notes.append(message("error", f"the pinned prediction: {error}"))
+            problem = told(f"the pinned prediction: {error}")
     name = state.get("view")
-    options = {str(key): str(value) for key, value in (state.get("options") or {}).items()}
-    page = Page(now, before, THEMES.get(theme, LIGHT), options)
-    content = VIEWS[name if name in VIEWS else FIRST].build(page)
-    return content, _headline(now), notes
+    cards = VIEWS[name if name in VIEWS else FIRST].build(
+        Page(
+            resolved=now.resolved,
+            data=now.data,
+            theme=THEMES.get(theme, LIGHT),
+            command=now.command(),
+            pinned=before,
+            options={str(key): str(value) for key, value in (state.get("options") or {}).items()},
+        )
+    )
+    texts: dict[str, str] = {"headline": _headline(now.resolved, now.data)}
+    for card in cards:
+        texts |= {f"head-{card.name}": card.head(), f"body-{card.name}": card.body()}
+        if card.choices:
+            texts[f"choices-{card.name}"] = card.chosen()
+    texts["notes"] = sentences(notes) if notes else ""
+    return cards, texts, problem
 
 
-def _headline(found: Answer) -> Component:
-    scenario = found.resolved.scenario
+def told(text: str) -> Markup:
+    """An error, which is read out at once."""
+    return element("div", text, class_="error", role="alert")
+
+
+def _offered(offer: Offer, uploads: Mapping[str, Any], chosen: str | None) -> Markup:
+    """The choice of a scenario, uploaded ones by the name of their file."""
+    names = {name: name for name in offer.names}
+    names |= {f"upload:{key}": f"{kept['name']} (uploaded)" for key, kept in uploads.items()}
+    options = [element("option", text, value=name, selected=name == chosen) for name, text in names.items()]
+    file = element("input", type="file", accept=".yaml,.yml", data_upload=True)
+    return joined(
+        element("label", element("span", "Scenario"), element("select", *options, data_scenario=True)),
+        element("label", element("span", "Upload a scenario (YAML)"), file, class_="upload"),
+    )
+
+
+def _headline(resolved: Resolved, data: Mapping[str, Any]) -> Markup:
+    scenario = resolved.scenario
     cluster, workload = scenario.cluster, scenario.workload
     facts = (
         f"{scenario.model.name}, {cluster.nodes * cluster.gpus_per_node:,} x {cluster.gpu.name}",
         f"{workload.sequence_length:,} tokens a sequence",
         f"{workload.global_batch_size:,} sequences a step",
         f"profile {scenario.profile}",
-        f"{found.data['draws']} draws, seed {found.data['seed']}",
+        f"{data['draws']} draws, seed {data['seed']}",
     )
-    return html.Div([html.Strong(scenario.name), html.Span(", ".join(facts))])
+    return joined(element("strong", scenario.name), element("span", ", ".join(facts)))

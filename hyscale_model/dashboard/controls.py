@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any
 
 from hyscale_model import catalog
 from hyscale_model.batch import generic, value_at
 from hyscale_model.scenario.fields import FieldType, bare, bounds, choices, field_names, field_type
 from hyscale_model.scenario.resolve import Resolved
+from hyscale_model.scenario.scalars import written
 from hyscale_model.scenario.schema import Assumption, Scenario, System
 
 # How people call a field; a field that is not listed is called by its name.
@@ -104,15 +104,6 @@ def label_of(name: str) -> str:
     return LABELS.get(name, name.replace("_", " "))
 
 
-def text_of(value: Any) -> str:
-    """A value as ``--set`` takes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return "" if value is None else str(value)
-
-
 def sections(resolved: Resolved) -> dict[str, list[Control]]:
     """The controls of each section of a scenario, names of catalogue entries first."""
     scenario = resolved.scenario
@@ -149,7 +140,7 @@ def spreads(scenario: Scenario) -> list[Spread]:
             Spread(
                 path,
                 label_of(field),
-                tuple(text_of(choice) for choice in item.choices or ()),
+                tuple(written(choice) for choice in item.choices or ()),
                 item.range,
                 _limits(item, scenario),
                 item.reason,
@@ -177,7 +168,7 @@ def _fields(owner: type, prefix: str, resolved: Resolved) -> Iterator[Control]:
         held = value_at(resolved.scenario, path)
         if not (options or field.is_number()) or is_dataclass(held):
             continue
-        value = text_of(held)
+        value = written(held)
         if options and value not in options:
             options = (value, *options)
         hint = _hint(resolved, path, field.describe())

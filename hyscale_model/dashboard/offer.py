@@ -8,13 +8,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
-from hyscale_model.scenario.load import LIMIT_BYTES
+from hyscale_model.scenario.load import LIMIT_BYTES, decode
 
 UPLOAD = "upload:"
 SUFFIXES = (".yaml", ".yml")
+# What a page without an address shows, if it is there.
+FIRST = "glm-5.1-1m-512xh20"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,8 @@ class Offer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all offered scenarios."""
-        return tuple(self._paths)
+        """The names of all offered scenarios, the one of the introduction first."""
+        return tuple(sorted(self._paths, key=lambda name: name != FIRST))
 
     def source(self, name: str, uploads: Mapping[str, Mapping[str, str]]) -> Source:
         """The source of a scenario.
@@ -83,31 +86,25 @@ def _near(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def received(contents: str, filename: str) -> tuple[str, dict[str, str]]:
+def received(name: str, content: Any) -> tuple[str, dict[str, str]]:
     """An upload as the browser keeps it: its key, and ``{"name", "text"}``.
 
     Args:
-        contents: a data address as browsers make it, ``data:...;base64,...``.
-        filename: what the user's file is called; only ever shown.
+        name: what the user's file is called; only ever shown.
+        content: its bytes in base 64; None where the browser found it too large to send.
 
     Raises:
-        InputError: it is too large, empty or no text.
+        InputError: it is too large, damaged or no text.
     """
-    name = shown_name(filename)
-    _, separator, encoded = contents.partition(";base64,")
     # Four characters carry three bytes.
-    if len(encoded) > LIMIT_BYTES * 4 // 3 + 4:
-        raise InputError(
-            f"the file is larger than {LIMIT_BYTES} bytes", name, expected=f"at most {LIMIT_BYTES >> 20} MiB"
-        )
+    if content is None or len(str(content)) > (LIMIT_BYTES + 2) * 4 // 3:
+        expected = f"at most {LIMIT_BYTES >> 20} MiB"
+        raise InputError(f"the file is larger than {LIMIT_BYTES} bytes", name, expected=expected)
     try:
-        content = base64.b64decode(encoded, validate=True) if separator else b""
+        raw = base64.b64decode(str(content), validate=True)
     except binascii.Error:
         raise InputError("the upload arrived damaged", name, expected="the file, uploaded again") from None
-    from hyscale_model.scenario.load import decode
-
-    text = decode(content, name)
-    return hashlib.sha256(content).hexdigest()[:16], {"name": name, "text": text}
+    return hashlib.sha256(raw).hexdigest()[:16], {"name": name, "text": decode(raw, name)}
 
 
 def shown_name(filename: str) -> str:

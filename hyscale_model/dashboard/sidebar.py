@@ -1,15 +1,17 @@
-"""The controls beside the figures, made from a scenario."""
+"""The controls beside the figures, made from a scenario: plain elements of HTML, which a keyboard reaches everywhere.
+
+Each says what it changes (``data-set``, ``data-range`` or ``data-system``) and what the scenario itself says
+(``data-own``), which is all that the page needs to know to tell what was changed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from dash import dcc, html
-from dash.development.base_component import Component
 
 from hyscale_model import catalog
 from hyscale_model.dashboard.controls import OPEN, Control, Spread, sections, spreads, switches
+from hyscale_model.dashboard.question import NAMED
+from hyscale_model.report.markup import Markup, element, joined
 from hyscale_model.scenario import Resolved
 
 _TITLES: Mapping[str, str] = {
@@ -21,119 +23,106 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def build(
-    resolved: Resolved, changes: Mapping[str, str], ranges: Mapping[str, str]
-) -> tuple[Component, dict[str, Any]]:
-    """The controls of a scenario, and what each of them says without changes.
+def build(resolved: Resolved, changes: Mapping[str, str], ranges: Mapping[str, str]) -> Markup:
+    """The controls of a scenario.
 
     Args:
         resolved: the scenario, with those changes only that decide which fields there are.
         changes: path -> value as text, of everything that was changed.
         ranges: path -> ends or choices, separated by commas.
-
-    Returns:
-        the controls, and ``{"set": path -> value, "range": path -> text, "systems": names}``.
     """
-    groups: list[Component] = []
-    base: dict[str, str] = {}
-    for section, controls in sections(resolved).items():
-        groups.append(_group(_TITLES[section], [_control(each, changes) for each in controls], section in OPEN))
-        base |= {each.path: each.value for each in controls}
+    groups = [
+        _group(_TITLES[section], [_control(each, changes) for each in controls], section in OPEN)
+        for section, controls in sections(resolved).items()
+    ]
     # What is compared comes after how it runs, before the details of training and hardware.
     place = len(OPEN)
-    systems, of_systems = _systems(resolved, changes)
-    base |= of_systems
     drawn = spreads(resolved.scenario)
-    groups[place:place] = [systems, *([_assumptions(drawn, ranges)] if drawn else [])]
-    names = [system.name for system in resolved.scenario.systems]
-    return html.Div(groups), {"set": base, "range": {each.path: _spread_text(each) for each in drawn}, "systems": names}
+    groups[place:place] = [_systems(resolved, changes), *([_assumptions(drawn, ranges)] if drawn else [])]
+    return joined(*groups)
 
 
-def _group(title: str, content: Sequence[Component], opened: bool, about: str = "") -> Component:
-    intro = [html.P(about, className="about")] if about else []
-    return html.Details([html.Summary(title), *intro, *content], open=opened, className="group")
+def _group(title: str, content: Sequence[Markup], opened: bool, about: str = "") -> Markup:
+    intro = element("p", about, class_="about") if about else None
+    return element("details", element("summary", title), intro, *content, open=opened, class_="group")
 
 
-def _control(control: Control, changes: Mapping[str, str]) -> Component:
+def _control(control: Control, changes: Mapping[str, str]) -> Markup:
     value = changes.get(control.path, control.value)
-    identity = {"kind": "control", "path": control.path}
-    entry: Component
-    if control.options:
-        options = control.options if value in control.options else (value, *control.options)
-        entry = dcc.Dropdown(
-            id=identity, options=list(options), value=value, clearable=False, searchable=len(options) > 12
-        )
-    else:
-        entry = dcc.Input(id=identity, type="number", value=_number(value), step="any", debounce=0.4)
-    label = html.Label([html.Span(control.label), entry], title=control.hint)
+    marks: dict[str, str | bool] = {
+        "data_set": control.path,
+        "data_own": control.value,
+        "data_anew": control.path in NAMED,
+    }
+    entry = _select(control, value, marks) if control.options else _number(value, marks)
+    label = element("label", element("span", control.label), entry, title=control.hint)
     if not control.doubled:
-        return html.Div(label, className="control")
+        return element("div", label, class_="control")
     buttons = [
-        html.Button(sign, id={"kind": kind, "path": control.path}, className="small", title=f"{word} {control.label}")
-        for kind, sign, word in (("halve", "÷2", "Halve"), ("double", "×2", "Double"))
+        element(
+            "button",
+            sign,
+            type="button",
+            class_="small",
+            data_scale=control.path,
+            data_by=by,
+            title=f"{word} {control.label}",
+        )
+        for by, sign, word in (("0.5", "÷2", "Halve"), ("2", "×2", "Double"))
     ]
-    return html.Div([label, *buttons], className="control doubled")
+    return element("div", label, *buttons, class_="control doubled")
 
 
-def _number(text: str) -> int | float | None:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text) if text else None
+def _select(control: Control, value: str, marks: Mapping[str, str | bool]) -> Markup:
+    options = control.options if value in control.options else (value, *control.options)
+    return element(
+        "select", *(element("option", each, value=each, selected=each == value) for each in options), **marks
+    )
 
 
-def _systems(resolved: Resolved, changes: Mapping[str, str]) -> tuple[Component, dict[str, str]]:
+def _number(value: str, marks: Mapping[str, str | bool]) -> Markup:
+    return element("input", type="number", step="any", value=value, inputmode="decimal", **marks)
+
+
+def _systems(resolved: Resolved, changes: Mapping[str, str]) -> Markup:
     chosen = [system.name for system in resolved.scenario.systems]
     offered = list(dict.fromkeys([*chosen, *catalog.names("systems")]))
-    base: dict[str, str] = {}
-    content: list[Component] = [
-        dcc.Checklist(id={"kind": "systems", "path": "systems"}, options=offered, value=chosen, className="checks")
+    boxes = [
+        element("label", element("input", type="checkbox", value=name, checked=name in chosen, data_system=True), name)
+        for name in offered
     ]
+    content = [element("div", *boxes, class_="checks")]
     for system in resolved.scenario.systems:
-        controls = switches(resolved, system)
-        base |= {each.path: each.value for each in controls}
-        inner = [html.Summary(f"Switches of {system.name}"), *(_control(each, changes) for each in controls)]
-        content.append(html.Details(inner, className="inner"))
-    about = "The first is the baseline, the ablation leads to the last."
-    return _group("Systems", content, True, about), base
+        inner = [_control(each, changes) for each in switches(resolved, system)]
+        content.append(element("details", element("summary", f"Switches of {system.name}"), *inner, class_="inner"))
+    return _group("Systems", content, True, "The first is the baseline, the ablation leads to the last.")
 
 
-def _assumptions(drawn: Sequence[Spread], ranges: Mapping[str, str]) -> Component:
+def _assumptions(drawn: Sequence[Spread], ranges: Mapping[str, str]) -> Markup:
     about = "What is not known is drawn. A field set above is no longer drawn."
     return _group("Assumptions", [_spread(each, ranges.get(each.path)) for each in drawn], False, about)
 
 
-def _spread_text(spread: Spread) -> str:
+def _spread(spread: Spread, changed: str | None) -> Markup:
+    own = ",".join(spread.choices if spread.ends is None else (f"{end:g}" for end in spread.ends))
+    values = (changed or own).split(",")
+    name = f"{spread.label}{', every system' if '*' in spread.path else ''}"
+    entry: list[str] = []
     if spread.ends is None:
-        return ",".join(spread.choices)
-    return ",".join(f"{end:g}" for end in spread.ends)
-
-
-def _spread(spread: Spread, changed: str | None) -> Component:
-    identity = {"kind": "range", "path": spread.path}
-    values = (changed or _spread_text(spread)).split(",")
-    entry: Component
-    if spread.ends is None:
-        entry = dcc.Checklist(id=identity, options=list(spread.choices), value=values, inline=True, className="checks")
+        for choice in spread.choices:
+            box = element("input", type="checkbox", value=choice, checked=choice in values)
+            entry.append(element("label", box, choice))
     else:
         assert spread.limits is not None
-        low, high = spread.limits
-        entry = dcc.RangeSlider(
-            id=identity,
-            min=low,
-            max=high,
-            step=_step(high - low),
-            marks=None,
-            value=[float(value) for value in values],
-            allowCross=False,
-        )
-    name = f"{spread.label}{'' if '*' not in spread.path else ', every system'}"
-    return html.Div(
-        [html.Span(name, className="name", title=spread.path), entry, html.P(spread.reason, className="about")],
-        className="control spread",
+        low, high = (f"{limit:g}" for limit in spread.limits)
+        step = f"{(spread.limits[1] - spread.limits[0]) / 100:.0e}"
+        for value, which in zip(values, ("from", "to"), strict=False):
+            number = element("input", type="number", step=float(step), min=low, max=high, value=value)
+            entry.append(element("label", element("span", which), number))
+    return element(
+        "fieldset",
+        element("legend", name, title=spread.path),
+        element("div", *entry, class_="checks", data_range=spread.path, data_own=own),
+        element("p", spread.reason, class_="about"),
+        class_="spread",
     )
-
-
-def _step(width: float) -> float:
-    """A hundredth of a range, rounded to what people write."""
-    return float(f"{width / 100:.0e}")

@@ -9,16 +9,18 @@ from hyscale_model.figures.communication import communication
 from hyscale_model.figures.gains import speedups
 from hyscale_model.figures.memory import memory_by_kind, memory_by_stage, memory_over_step
 from hyscale_model.figures.overview import peak_memory, step_times
-from hyscale_model.figures.style import DARK, LIGHT, THEMES, Theme
+from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme, legend
 
 __all__ = [
     "DARK",
     "LIGHT",
     "THEMES",
+    "LegendEntry",
     "Theme",
     "ablation",
     "checked",
     "communication",
+    "legend",
     "memory_by_kind",
     "memory_by_stage",
     "memory_over_step",

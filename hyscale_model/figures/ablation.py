@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import finite, ratio, seconds
 
@@ -68,7 +68,7 @@ def ablation(data: Mapping[str, Any], theme: Theme) -> go.Figure:
         theme,
         height=bars_height(len(names)),
         x_title=f"time of a step, {unit}",
-        yaxis=names_axis(names),
+        **named_rows(names),
         xaxis={"range": [0, max(start, before) * factor * 1.15]},
     )
 

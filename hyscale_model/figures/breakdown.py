@@ -9,13 +9,10 @@ import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES, hatch, term_colour, term_family
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import TERMS
 from hyscale_model.report.times import LIMITS, scale_of, shares, terms_of
 from hyscale_model.report.units import finite, percent, seconds
-
-# Eight families in the width of a telephone.
-LEGEND_LINES = 4
 
 
 def step_breakdown(data: Mapping[str, Any], theme: Theme) -> go.Figure:
@@ -58,11 +55,11 @@ def step_breakdown(data: Mapping[str, Any], theme: Theme) -> go.Figure:
     return figure(
         traces,
         theme,
-        height=bars_height(len(names), LEGEND_LINES),
+        height=bars_height(len(names)),
         x_title=f"time of a step, {unit}",
-        legend_lines=LEGEND_LINES,
+        legend=True,
         barmode="stack",
-        yaxis=names_axis(names),
+        **named_rows(names),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.report.compared import RELATIONS
 from hyscale_model.report.units import finite, signed_percent, unit_of
 
@@ -64,10 +64,10 @@ def checked(rows: Sequence[Mapping[str, Any]], theme: Theme) -> go.Figure:
     return figure(
         traces,
         theme,
-        height=bars_height(len(names), 2, each=28),
+        height=bars_height(len(names), each=28),
         x_title="predicted over reported, 1 is equal",
-        legend_lines=2,
-        yaxis=names_axis(names),
+        legend=True,
+        **named_rows(names),
         xaxis={"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:g}" for tick in _TICKS]},
         shapes=[
             {

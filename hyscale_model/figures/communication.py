@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import TRANSPARENT, Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import TERMS
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import finite, seconds
@@ -52,19 +52,19 @@ def communication(data: Mapping[str, Any], theme: Theme) -> go.Figure:
         ],
         "hovertemplate": hover.TEMPLATE,
         "marker": {
-            "color": "rgba(0,0,0,0)",
-            "pattern": {"shape": "/", "fgcolor": colour, "bgcolor": "rgba(0,0,0,0)", "size": 6, "solidity": 0.15},
+            "color": TRANSPARENT,
+            "pattern": {"shape": "/", "fgcolor": colour, "bgcolor": TRANSPARENT, "size": 6, "solidity": 0.15},
             "line": {"color": colour, "width": 1},
         },
     }
     return figure(
         [exposed_trace, hidden_trace],
         theme,
-        height=bars_height(len(rows), 2, each=26),
+        height=bars_height(len(rows), each=26),
         x_title=f"communication in a step, {unit}",
-        legend_lines=2,
+        legend=True,
         barmode="stack",
-        yaxis=names_axis(names),
+        **named_rows(names),
     )
 
 

@@ -8,10 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.report.units import ratio
-
-LEGEND_LINES = 2
 
 
 def speedups(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> go.Figure:
@@ -19,7 +17,7 @@ def speedups(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | 
     known = data.get("speedup") or {}
     before = (pinned.get("speedup") or {}) if pinned else {}
     pairs = list(dict.fromkeys([*known, *before]))
-    names = {pair: pair.replace("/", " over ") for pair in pairs}
+    names = {pair: pair.replace("/", "<br>over ") for pair in pairs}
     traces = []
     if before:
         traces.append(_dots(before, names, pinned or {}, "pinned", theme.emphasis, "line-ns"))
@@ -27,10 +25,10 @@ def speedups(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | 
     return figure(
         traces,
         theme,
-        height=bars_height(len(pairs), LEGEND_LINES if before else 0),
+        height=bars_height(len(pairs)),
         x_title="speed-up, times as fast",
-        legend_lines=LEGEND_LINES if before else 0,
-        yaxis=names_axis(list(names.values())),
+        legend=bool(before),
+        **named_rows(list(names.values())),
         shapes=[
             {
                 "type": "line",
@@ -71,7 +69,7 @@ def _dots(
             "width": 6,
         },
         "customdata": [
-            hover.number(f"{label}: {names[pair]}", gain["nominal"], ratio, spread=gain, origin=origin)
+            hover.number(f"{label}: {pair.replace('/', ' over ')}", gain["nominal"], ratio, spread=gain, origin=origin)
             for pair, gain in gains.items()
         ],
         "hovertemplate": hover.TEMPLATE,

@@ -9,13 +9,14 @@ import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import kind_colour
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.report.as_json import in_order
 from hyscale_model.report.units import GIB, finite, gib, percent
 
-LEGEND_LINES = 5
 BAR_HEIGHT = 34
+# For the name of the capacity line.
+ABOVE = 16
 
 
 def memory_by_kind(data: Mapping[str, Any], theme: Theme) -> go.Figure:
@@ -102,11 +103,11 @@ def _stacked(
     return figure(
         traces,
         theme,
-        height=bars_height(len(names), LEGEND_LINES, each=BAR_HEIGHT),
+        height=bars_height(len(names), each=BAR_HEIGHT) + ABOVE,
         x_title="memory of a GPU, GiB",
-        legend_lines=LEGEND_LINES,
+        legend=True,
         barmode="stack",
-        yaxis=names_axis(names),
+        **named_rows(names),
         xaxis={"range": [0, 1.08 * max(capacity, *totals) / GIB]},
         shapes=[
             {
@@ -125,7 +126,7 @@ def _stacked(
                 "yref": "paper",
                 "y": 1,
                 "yanchor": "bottom",
-                "xanchor": "right",
+                "xanchor": "center",
                 "text": f"capacity {gib(capacity)}",
                 "showarrow": False,
                 "font": {"size": 11, "color": theme.muted},

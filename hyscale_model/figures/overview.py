@@ -9,14 +9,13 @@ import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES, VERDICTS
-from hyscale_model.figures.style import Theme, bars_height, figure, names_axis
+from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import SELECTION_TERMS
 from hyscale_model.report.memory import VERDICTS as VERDICT_WORDS
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import GIB, finite, gib, seconds
 
 _SELECTION, _REST = FAMILIES["selection"][0], FAMILIES["other"][0]
-LEGEND_LINES = 2
 
 
 def step_times(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> go.Figure:
@@ -46,11 +45,11 @@ def step_times(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] 
     return figure(
         traces,
         theme,
-        height=bars_height(len(names), LEGEND_LINES),
+        height=bars_height(len(names)),
         x_title=f"step time, {unit}",
-        legend_lines=LEGEND_LINES,
+        legend=True,
         barmode="stack",
-        yaxis=names_axis(names),
+        **named_rows(names),
     )
 
 
@@ -97,11 +96,11 @@ def peak_memory(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any]
     return figure(
         traces,
         theme,
-        height=bars_height(len(names), LEGEND_LINES),
-        x_title="memory of the fullest GPU at its peak, GiB",
-        legend_lines=LEGEND_LINES,
+        height=bars_height(len(names)),
+        x_title="peak memory, GiB",
+        legend=True,
         barmode="overlay",
-        yaxis=names_axis(names),
+        **named_rows(names),
         xaxis={"rangemode": "tozero"},
     )
 

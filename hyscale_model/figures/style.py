@@ -9,11 +9,13 @@ from typing import Any
 import plotly.graph_objects as go
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-# Height of a bar with its gap, of axis and title below the bars, of a line of the legend above them.
+# Height of a bar with its gap, and of axis and title below the bars.
 BAR_HEIGHT = 40
-AXIS_HEIGHT = 60
-LEGEND_HEIGHT = 22
+AXIS_HEIGHT = 48
 TOP = 8
+# Width of a character of a name, on the wide side.
+CHARACTER = 6.8
+TRANSPARENT = "rgba(0,0,0,0)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +35,9 @@ DARK = Theme(name="dark", ink="#E9E7E2", muted="#9BA5AF", grid="#333B43", surfac
 THEMES: Mapping[str, Theme] = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
-def bars_height(bars: int, legend_lines: int = 0, each: int = BAR_HEIGHT) -> int:
+def bars_height(bars: int, each: int = BAR_HEIGHT) -> int:
     """Pixels that a figure of horizontal bars needs, so that a page can reserve them."""
-    return each * max(1, bars) + AXIS_HEIGHT + TOP + LEGEND_HEIGHT * legend_lines
+    return each * max(1, bars) + AXIS_HEIGHT + TOP
 
 
 def figure(
@@ -45,7 +47,7 @@ def figure(
     height: int,
     x_title: str | None,
     y_title: str | None = None,
-    legend_lines: int = 0,
+    legend: bool = False,
     **layout: Any,
 ) -> go.Figure:
     """A figure in the shared look.
@@ -56,7 +58,8 @@ def figure(
         height: pixels; the width follows the page.
         x_title: what the axis shows, with its unit; None where categories speak for themselves.
         y_title: likewise.
-        legend_lines: lines reserved for a legend above the figure; 0: there is none.
+        legend: whether colours need one. The page shows it (see ``legend``), where it wraps as the page does; only a
+            downloaded picture has it inside.
         layout: what is particular to this figure, laid over the shared look key by key.
     """
     shared: dict[str, Any] = {
@@ -64,9 +67,9 @@ def figure(
         "template": {"layout": {}},
         "height": height,
         "font": {"family": FONT, "size": 13, "color": theme.ink},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 8, "r": 16, "t": TOP + LEGEND_HEIGHT * legend_lines, "b": 8},
+        "paper_bgcolor": TRANSPARENT,
+        "plot_bgcolor": TRANSPARENT,
+        "margin": {"l": 8, "r": 18, "t": TOP, "b": AXIS_HEIGHT},
         "hoverlabel": {
             "bgcolor": theme.surface,
             "bordercolor": theme.muted,
@@ -75,21 +78,9 @@ def figure(
         },
         "xaxis": _axis(theme, x_title),
         "yaxis": _axis(theme, y_title),
-        "showlegend": legend_lines > 0,
-        # Over the whole width, not over the bars alone, which are narrow beside long names.
-        "legend": {
-            "orientation": "h",
-            "xref": "container",
-            "yref": "container",
-            "yanchor": "top",
-            "y": 1.0,
-            "xanchor": "left",
-            "x": 0,
-            "font": {"size": 12},
-            "traceorder": "normal",
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
+        "showlegend": False,
+        "meta": {"legend": legend},
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "traceorder": "normal"},
         "bargap": 0.35,
         # Zooming by accident loses more than it shows; figures that are for zooming say so.
         "dragmode": False,
@@ -105,7 +96,6 @@ def _axis(theme: Theme, title: str | None) -> dict[str, Any]:
         "gridcolor": theme.grid,
         "zerolinecolor": theme.grid,
         "linecolor": theme.grid,
-        "automargin": True,
         "ticks": "",
         "tickfont": {"size": 12},
     }
@@ -120,6 +110,46 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def names_axis(names: Sequence[str]) -> dict[str, Any]:
-    """An axis of names, the first on top."""
-    return {"type": "category", "categoryorder": "array", "categoryarray": list(reversed(names)), "showgrid": False}
+def named_rows(names: Sequence[str]) -> dict[str, Any]:
+    """The layout of a figure whose rows have names, the first on top.
+
+    The room for the names is computed here: measured in the browser it would take a second drawing.
+    """
+    longest = max((len(line) for name in names for line in name.split("<br>")), default=0)
+    order = list(reversed(names))
+    axis = {"type": "category", "categoryorder": "array", "categoryarray": order, "showgrid": False}
+    return {"yaxis": axis, "margin": {"l": 14 + CHARACTER * longest}}
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """One entry of a legend: its name, its colour and how it is drawn (bar, hatched, line or dot)."""
+
+    name: str
+    colour: str
+    shape: str
+
+
+def legend(drawn: go.Figure) -> list[LegendEntry]:
+    """The legend of a figure; empty where it needs none."""
+    if not drawn.layout.meta["legend"]:
+        return []
+    return [_entry(trace.to_plotly_json()) for trace in drawn.data if trace.showlegend is not False and trace.name]
+
+
+def _entry(trace: Mapping[str, Any]) -> LegendEntry:
+    marker = trace.get("marker") or {}
+    colour = marker.get("color")
+    symbol = marker.get("symbol")
+    if trace["type"] == "bar":
+        pattern = marker.get("pattern") or {}
+        hatched = colour == TRANSPARENT
+        return LegendEntry(
+            trace["name"], str(pattern.get("fgcolor") if hatched else colour), "hatched" if hatched else "bar"
+        )
+    if isinstance(symbol, str) and symbol.startswith("line"):
+        return LegendEntry(trace["name"], str(marker["line"]["color"]), "line")
+    if trace.get("mode") == "lines":
+        return LegendEntry(trace["name"], str(trace["line"]["color"]), "stroke")
+    outline = (marker.get("line") or {}).get("color")
+    return LegendEntry(trace["name"], str(outline or colour), "dot")

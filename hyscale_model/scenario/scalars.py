@@ -65,3 +65,12 @@ def show(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "a list" if value else "an empty list"
     return f"a {type(value).__name__}"
+
+
+def written(value: object) -> str:
+    """A value of a scenario as ``--set`` takes it; nothing for null."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return "" if value is None else str(value)

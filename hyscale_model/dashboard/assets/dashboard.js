@@ -1,202 +1,292 @@
-// What happens in the browser: state and its address, theme, tips, downloads. Nothing here computes a result.
+// What happens in the browser: state and its address, controls, tips, downloads. Nothing here computes a result.
 (function () {
   "use strict";
 
-  const nothing = () => window.dash_clientside.no_update;
+  const LIMIT_BYTES = 1 << 20;
+  const TYPING_MS = 400;
   const SYSTEMS = "systems";
 
+  const find = (id) => document.getElementById(id);
+  const all = (selector) => Array.from(document.querySelectorAll(selector));
+  const nothing = () => window.dash_clientside.no_update;
+  const tell = (id, data) => window.dash_clientside.set_props(id, { data: data });
+
   // The state of a page: {scenario, set: {path: text}, range: {path: text}, systems: [..] | null, view, options, pinned}.
+
+  let state = null;
 
   function empty(scenario) {
     return { scenario: scenario, set: {}, range: {}, systems: null, view: null, options: {}, pinned: null };
   }
 
   // One parameter a change, so that an address reads like a command line.
-  function encode(state) {
+  function encode(of) {
     const parts = [];
     const add = (key, value) => parts.push(encodeURIComponent(key) + "=" + encodeURIComponent(value));
-    add("scenario", state.scenario);
-    Object.keys(state.set).sort().forEach((path) => add(path, state.set[path]));
-    Object.keys(state.range).sort().forEach((path) => add("range." + path, state.range[path]));
-    if (state.systems) add(SYSTEMS, state.systems.join(","));
-    if (state.view) add("view", state.view);
-    Object.keys(state.options).sort().forEach((name) => add("view." + name, state.options[name]));
-    if (state.pinned) add("pinned", encode(state.pinned).slice(1));
+    if (of.scenario) add("scenario", of.scenario);
+    Object.keys(of.set).sort().forEach((path) => add(path, of.set[path]));
+    Object.keys(of.range).sort().forEach((path) => add("range." + path, of.range[path]));
+    if (of.systems) add(SYSTEMS, of.systems.join(","));
+    if (of.view) add("view", of.view);
+    Object.keys(of.options).sort().forEach((name) => add("view." + name, of.options[name]));
+    if (of.pinned) add("pinned", encode(of.pinned).slice(1));
     return "?" + parts.join("&").replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%2F/g, "/");
   }
 
   function decode(search) {
-    const state = empty(null);
+    const found = empty(null);
     new URLSearchParams(search).forEach((value, key) => {
-      if (key === "scenario") state.scenario = value;
-      else if (key === SYSTEMS) state.systems = value.split(",").filter(Boolean);
-      else if (key === "view") state.view = value;
-      else if (key === "pinned") state.pinned = decode("?" + value);
-      else if (key.startsWith("view.")) state.options[key.slice(5)] = value;
-      else if (key.startsWith("range.")) state.range[key.slice(6)] = value;
-      else state.set[key] = value;
+      if (key === "scenario") found.scenario = value;
+      else if (key === SYSTEMS) found.systems = value.split(",").filter(Boolean);
+      else if (key === "view") found.view = value;
+      else if (key === "pinned") found.pinned = decode("?" + value);
+      else if (key.startsWith("view.")) found.options[key.slice(5)] = value;
+      else if (key.startsWith("range.")) found.range[key.slice(6)] = value;
+      else found.set[key] = value;
     });
+    return found;
+  }
+
+  // Ask for another state. `anew`: the controls must be made anew, since there are others or they say something else.
+  function ask(change, anew) {
+    const next = JSON.parse(JSON.stringify(state));
+    change(next);
+    if (encode(next) === encode(state)) return;
+    state = next;
+    tell("state", state);
+    if (anew) tell("frame", Object.assign({}, state));
+    window.dash_clientside.set_props("url", { search: encode(state) });
+    showPlace();
+  }
+
+  // The address changed: on arrival, and with the browser's back and forward.
+  function restore(search) {
+    if (state && encode(state) === search) return nothing();
+    state = decode(search);
+    tell("frame", Object.assign({}, state));
+    showPlace();
     return state;
   }
 
-  // Fields named by a catalogue entry: choosing another entry undoes changes to the fields of the old one.
-  const NAMED = ["model", "cluster", "cluster.gpu"];
+  // Controls
 
   function sameText(a, b) {
     return a === b || (a !== "" && b !== "" && Number(a) === Number(b));
   }
 
-  function decide(search, scenario, uploaded, uploads, controls, ranges, systems, options, picks, views, undos, pin, reset,
-    controlIds, rangeIds, optionIds, known, base, offered) {
-    const cause = window.dash_clientside.callback_context.triggered_id;
-    const triggers = window.dash_clientside.callback_context.triggered.map((each) => each.prop_id);
-    const by = (id) => triggers.some((each) => each.startsWith(id + "."));
-    const names = listed(offered, uploads);
-    const unchanged = [nothing(), nothing(), nothing(), nothing(), nothing()];
-
-    if (!known || by("url")) {
-      if (known && encode(known) === search) return unchanged;
-      const state = decode(search);
-      if (!state.scenario) state.scenario = offered[0].value || offered[0];
-      return told(state, true, names);
-    }
-    const state = JSON.parse(JSON.stringify(known));
-    let anew = false;
-    if (by("uploaded") && uploaded) {
-      Object.assign(state, empty("upload:" + uploaded.key), { view: known.view, pinned: known.pinned });
-      anew = true;
-    } else if (by("uploads")) {
-      return [nothing(), nothing(), nothing(), nothing(), names];
-    } else if (by("scenario")) {
-      if (!scenario || scenario === known.scenario) return unchanged;
-      Object.assign(state, empty(scenario), { view: known.view, pinned: known.pinned });
-      anew = true;
-    } else if (by("reset") && reset) {
-      Object.assign(state, { set: {}, range: {}, systems: null });
-      anew = true;
-    } else if (by("pin") && pin) {
-      state.pinned = state.pinned ? null : Object.assign({}, known, { view: null, options: {}, pinned: null });
-    } else if (cause && cause.kind === "view") {
-      state.view = cause.name;
-    } else if (cause && cause.kind === "undo") {
-      if (!undos.some(Boolean)) return unchanged;
-      if (cause.path === SYSTEMS) state.systems = null;
-      delete state.set[cause.path];
-      delete state.range[cause.path];
-      anew = true;
-    } else if (cause && cause.kind === "pick") {
-      const pick = picks.find(Boolean);
-      if (!pick) return unchanged;
-      state.options.system = pick.points[0].customdata[1];
-      state.options.term = pick.points[0].customdata[2];
-    } else if (cause && cause.kind === "option") {
-      optionIds.forEach((id, index) => {
-        // What a view shows by itself is no choice of the reader until it is changed.
-        if (id.name === cause.name && options[index] !== null) state.options[id.name] = options[index];
+  function takeSet(entry) {
+    const path = entry.dataset.set;
+    if (entry.value === "") return;
+    ask((next) => {
+      if (sameText(entry.value, entry.dataset.own)) delete next.set[path];
+      else next.set[path] = entry.value;
+      if (entry.dataset.anew === undefined) return;
+      // Another catalogue entry: changes to the fields of the old one are no longer meant.
+      Object.keys(next.set).forEach((each) => {
+        if (each.startsWith(path + ".")) delete next.set[each];
       });
-    } else if (base) {
-      anew = takeControls(state, base, controls, controlIds, ranges, rangeIds, systems);
-    }
-    if (encode(state) === encode(known)) return unchanged;
-    return told(state, anew, names);
+    }, entry.dataset.anew !== undefined);
   }
 
-  function takeControls(state, base, controls, controlIds, ranges, rangeIds, systems) {
-    const cause = window.dash_clientside.callback_context.triggered_id || {};
-    let anew = false;
-    controlIds.forEach((id, index) => {
-      const value = controls[index];
-      const own = base.set[id.path];
-      if (value === null || value === undefined || own === undefined) return;
-      if (sameText(String(value), own)) delete state.set[id.path];
-      else state.set[id.path] = String(value);
+  function takeRange(group) {
+    const entries = Array.from(group.querySelectorAll("input"));
+    const chosen = entries.filter((each) => (each.type === "checkbox" ? each.checked : each.value !== ""));
+    const text = chosen.map((each) => each.value).join(",");
+    const whole = entries[0].type === "checkbox" || chosen.length === entries.length;
+    if (!text || !whole) return;
+    ask((next) => {
+      if (text === group.dataset.own) delete next.range[group.dataset.range];
+      else next.range[group.dataset.range] = text;
     });
-    if (NAMED.includes(cause.path)) {
-      Object.keys(state.set).forEach((path) => {
-        if (path.startsWith(cause.path + ".") && path !== cause.path) delete state.set[path];
-      });
-      anew = true;
+  }
+
+  function takeSystems() {
+    const chosen = all("[data-system]").filter((each) => each.checked).map((each) => each.value);
+    if (chosen.length) ask((next) => { next.systems = chosen; }, true);
+  }
+
+  function take(entry) {
+    const data = entry.dataset;
+    if (data.set !== undefined) takeSet(entry);
+    else if (data.system !== undefined) takeSystems();
+    else if (data.scenario !== undefined) choose(entry.value);
+    else if (data.option !== undefined) ask((next) => { next.options[data.option] = entry.value; });
+    else if (data.upload !== undefined) upload(entry);
+    else if (entry.closest("[data-range]")) takeRange(entry.closest("[data-range]"));
+  }
+
+  function choose(scenario) {
+    ask((next) => Object.assign(next, empty(scenario), { view: state.view, pinned: state.pinned }), true);
+  }
+
+  function upload(entry) {
+    const file = entry.files[0];
+    if (!file) return;
+    const send = (content) => tell("upload", { name: file.name, content: content, at: Date.now() });
+    // The same file may be chosen again once it is mended.
+    entry.value = "";
+    if (file.size > LIMIT_BYTES) {
+      send(null);
+      return;
     }
-    rangeIds.forEach((id, index) => {
-      const value = ranges[index];
-      const own = base.range[id.path];
-      if (!value || own === undefined) return;
-      // Choices in the order of the scenario, whatever order they were ticked in.
-      const text = typeof value[0] === "number" ? value.map(plain).join(",")
-        : own.split(",").filter((each) => value.includes(each)).join(",");
-      if (!text || text === own) delete state.range[id.path];
-      else state.range[id.path] = text;
+    const reader = new FileReader();
+    reader.onload = () => send(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.readAsDataURL(file);
+  }
+
+  function take_upload(key) {
+    if (key) choose("upload:" + key);
+  }
+
+  // A segment of a figure was pointed at.
+  function pick(clicks) {
+    const cause = window.dash_clientside.callback_context.triggered[0];
+    const point = cause && cause.value && cause.value.points[0];
+    if (point && Array.isArray(point.customdata)) {
+      ask((next) => Object.assign(next.options, { system: point.customdata[1], term: point.customdata[2] }));
+    }
+  }
+
+  const ACTS = {
+    pin: () => ask((next) => {
+      next.pinned = state.pinned ? null : Object.assign({}, state, { view: null, options: {}, pinned: null });
+    }),
+    reset: () => ask((next) => Object.assign(next, { set: {}, range: {}, systems: null }), true),
+    yaml: () => tell("yaml-wanted", Date.now()),
+    theme: () => {
+      const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+      window.localStorage.setItem("hyscale-theme", other);
+      tell("theme", theme());
+    },
+    controls: (button) => {
+      const open = find("controls").classList.toggle("open");
+      button.setAttribute("aria-expanded", String(open));
+    },
+  };
+
+  function scaleControl(button) {
+    const entry = all("[data-set]").find((each) => each.dataset.set === button.dataset.scale);
+    const scaled = Number(entry.value) * Number(button.dataset.by);
+    if (!Number.isInteger(scaled) || scaled < 1) return;
+    entry.value = scaled;
+    takeSet(entry);
+  }
+
+  function undo(path) {
+    ask((next) => {
+      if (path === SYSTEMS) next.systems = null;
+      delete next.set[path];
+      delete next.range[path];
+    }, true);
+  }
+
+  let typing = null;
+  document.addEventListener("change", (event) => {
+    clearTimeout(typing);
+    take(event.target);
+  });
+  document.addEventListener("input", (event) => {
+    if (event.target.type !== "number") return;
+    clearTimeout(typing);
+    typing = setTimeout(() => take(event.target), TYPING_MS);
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const data = button.dataset;
+    if (data.act) ACTS[data.act](button);
+    else if (data.view) ask((next) => { next.view = data.view; });
+    else if (data.scale) scaleControl(button);
+    else if (data.undo) undo(data.undo);
+    else if (data.table) save(data.table.replace("table-", "hyscale-") + ".csv", csv(find(data.table)));
+    else if (data.figure) picture(data.figure, data.format);
+    else if (data.copy) navigator.clipboard.writeText(find(data.copy).textContent);
+  });
+
+  // What the page says about its state: the view, and every change with a button that undoes it.
+  function showPlace() {
+    const tabs = all("nav button");
+    if (!tabs.length || !state) {
+      requestAnimationFrame(showPlace);
+      return;
+    }
+    const view = state.view || tabs[0].dataset.view;
+    tabs.forEach((tab) => {
+      if (tab.dataset.view === view) tab.setAttribute("aria-current", "page");
+      else tab.removeAttribute("aria-current");
     });
-    if (cause.kind === SYSTEMS && systems.length && systems[0].length) {
-      const ordered = base.systems.filter((name) => systems[0].includes(name));
-      const chosen = ordered.concat(systems[0].filter((name) => !ordered.includes(name)));
-      state.systems = chosen.join(",") === base.systems.join(",") && !state.systems ? null : chosen;
-      anew = true;
-    }
-    return anew;
-  }
-
-  function plain(number) {
-    return String(Number(number.toPrecision(6)));
-  }
-
-  function told(state, anew, names) {
-    return [state, encode(state), anew ? Object.assign({}, state, { at: Date.now() }) : nothing(), state.scenario, names];
-  }
-
-  // The offered scenarios, and uploads by the name of their file.
-  function listed(offered, uploads) {
-    const fixed = offered.filter((each) => !String(each.value || each).startsWith("upload:"));
-    const more = Object.entries(uploads || {}).map(([key, kept]) => ({ value: "upload:" + key, label: kept.name }));
-    return fixed.concat(more);
-  }
-
-  function scale(halve, double, value) {
-    const cause = window.dash_clientside.callback_context.triggered_id;
-    if (!cause || value === null || value === undefined) return nothing();
-    const scaled = cause.kind === "halve" ? value / 2 : value * 2;
-    return Number.isInteger(scaled) && scaled >= 1 ? scaled : nothing();
-  }
-
-  function element(type, props, namespace) {
-    return { type: type, namespace: namespace || "dash_html_components", props: props };
-  }
-
-  function show_place(state, ids) {
-    if (!state) return [ids.map(() => ""), [], "Pin"];
-    const view = state.view || ids[0].name;
     const changes = Object.entries(state.set).map(([path, value]) => [path, path + " = " + value])
       .concat(Object.entries(state.range).map(([path, value]) => [path, path + " in " + value.replace(/,/g, ", ")]));
     if (state.systems) changes.push([SYSTEMS, "systems: " + state.systems.join(", ")]);
-    const chips = changes.map(([path, text]) => element("Button", {
-      id: { kind: "undo", path: path }, className: "chip", title: "Undo this change", children: [text, element("Span", { children: "×" })],
+    find("changes").replaceChildren(...changes.map(([path, text]) => {
+      const chip = document.createElement("button");
+      Object.assign(chip, { className: "chip", title: "Undo this change", textContent: text });
+      chip.dataset.undo = path;
+      return chip;
     }));
-    return [ids.map((id) => (id.name === view ? "current" : "")), chips, state.pinned ? "Unpin" : "Pin"];
+    find("pin").textContent = state.pinned ? "Unpin" : "Pin";
   }
 
-  function theme(clicks, current) {
+  // Texts: HTML that the server made and escaped, by the id of its element.
+
+  function put(texts) {
+    let missing = false;
+    Object.entries(texts || {}).forEach(([id, html]) => {
+      const place = find(id);
+      if (!place) missing = true;
+      else if (place.hyscaleText !== html) keepingFocus(place, () => { place.innerHTML = html; place.hyscaleText = html; });
+    });
+    return missing;
+  }
+
+  // New texts must not take the focus from the reader, nor close what was opened.
+  function keepingFocus(place, change) {
+    const focused = place.contains(document.activeElement) ? document.activeElement : null;
+    const option = focused && focused.dataset.option;
+    const opened = Array.from(place.querySelectorAll("details")).map((each) => each.open);
+    change();
+    const now = Array.from(place.querySelectorAll("details"));
+    if (now.length === opened.length) now.forEach((each, index) => { each.open = opened[index]; });
+    const again = option && place.querySelector('[data-option="' + option + '"]');
+    if (again) again.focus();
+  }
+
+  function fill(texts) {
+    // Cards that are new on the page appear in the next frame.
+    if (put(texts)) requestAnimationFrame(() => put(texts));
+  }
+
+  function fill_controls(texts) {
+    put(texts);
+  }
+
+  function fill_message(text) {
+    put({ message: text || "" });
+    find("main").classList.toggle("stale", Boolean(find("message").querySelector(".error")));
+  }
+
+  function theme() {
     const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-    let chosen = window.localStorage.getItem("hyscale-theme") || system;
-    if (clicks && current) {
-      chosen = current === "dark" ? "light" : "dark";
-      window.localStorage.setItem("hyscale-theme", chosen);
-    }
+    const chosen = window.localStorage.getItem("hyscale-theme") || system;
     document.documentElement.dataset.theme = chosen;
     return chosen;
   }
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
-    hyscale: { decide: decide, scale: scale, show_place: show_place, theme: theme },
+    hyscale: {
+      restore: restore, fill: fill, fill_controls: fill_controls, fill_message: fill_message,
+      take_upload: take_upload, pick: pick, theme: theme,
+    },
   });
 
   // Before the first paint: no flash of the other theme.
-  theme(null, null);
+  theme();
 
   // Downloads. Figures and tables are what the page shows, so no server is asked.
 
-  function save(name, type, text) {
+  function save(name, text) {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: type }));
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
@@ -205,30 +295,24 @@
   function csv(table) {
     const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text);
     return Array.from(table.rows)
-      .map((row) => Array.from(row.cells).map((cell) => quoted(cell.innerText.trim())).join(",")).join("\r\n");
+      .map((row) => Array.from(row.cells).map((cell) => quoted(cell.textContent.trim())).join(",")).join("\r\n");
   }
 
   function picture(id, format) {
-    const plot = document.getElementById(id).querySelector(".js-plotly-plot");
+    const plot = find(id).querySelector(".js-plotly-plot");
     const ground = getComputedStyle(document.documentElement).getPropertyValue("--surface").trim();
-    const layout = Object.assign({}, plot.layout, { paper_bgcolor: ground, plot_bgcolor: ground });
     const size = plot.getBoundingClientRect();
-    window.Plotly.downloadImage({ data: plot.data, layout: layout },
-      { format: format, filename: id, width: Math.round(size.width), height: Math.round(size.height), scale: format === "png" ? 2 : 1 });
+    const layout = Object.assign({}, plot.layout, { paper_bgcolor: ground, plot_bgcolor: ground });
+    // The legend stands on the page; a picture on its own needs it inside.
+    const room = plot.layout.meta.legend ? 22 * Math.ceil(plot.data.length * 180 / size.width) : 0;
+    layout.showlegend = room > 0;
+    layout.margin = Object.assign({}, plot.layout.margin, { t: plot.layout.margin.t + room });
+    layout.height = size.height + room;
+    window.Plotly.downloadImage({ data: plot.data, layout: layout }, {
+      format: format, filename: id.replace("figure-", "hyscale-"), scale: format === "png" ? 2 : 1,
+      width: Math.round(size.width), height: Math.round(size.height + room),
+    });
   }
-
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    if (button.dataset.table) {
-      save("hyscale-" + button.dataset.name + ".csv", "text/csv", csv(document.getElementById(button.dataset.table)));
-    } else if (button.dataset.figure) {
-      picture(button.dataset.figure, button.dataset.format);
-    } else if (button.id === "open-controls") {
-      const open = document.getElementById("controls").classList.toggle("open");
-      button.setAttribute("aria-expanded", String(open));
-    }
-  });
 
   // Tips: one element, placed inside the window, for pointer and keyboard alike.
 
@@ -248,9 +332,8 @@
     document.body.appendChild(bubble);
     const place = target.getBoundingClientRect();
     const own = bubble.getBoundingClientRect();
-    const left = Math.min(Math.max(8, place.left), window.innerWidth - own.width - 8);
     const above = place.top - own.height - 6;
-    bubble.style.left = left + "px";
+    bubble.style.left = Math.min(Math.max(8, place.left), window.innerWidth - own.width - 8) + "px";
     bubble.style.top = (above > 0 ? above : place.bottom + 6) + "px";
   }
 

@@ -6,50 +6,32 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from dash import html
-from dash.development.base_component import Component
-
 from hyscale_model import figures
 from hyscale_model.checks import GROUPS, check
-from hyscale_model.dashboard.components import card, choice, table, tip, told
-from hyscale_model.dashboard.controls import text_of
-from hyscale_model.dashboard.views.page import Page
 from hyscale_model.prediction import ORIGINS
 from hyscale_model.report.compared import RELATIONS
+from hyscale_model.report.markup import element
 from hyscale_model.report.times import terms_of
 from hyscale_model.report.units import NOTHING, interval, or_nothing, percent, signed_percent, unit_of
 from hyscale_model.scenario import leaves
+from hyscale_model.scenario.scalars import written
+from hyscale_model.views.cards import Card, Choice, origin_mark, table, tip, told
+from hyscale_model.views.page import Page
 
 
-def build(page: Page) -> list[Component]:
+def build(page: Page) -> list[Card]:
     """The scenario's own reported results, a group of published ones, and the resolved scenario."""
     data = page.data
-    parts: list[Component] = []
+    cards: list[Card] = []
     if data["reported"]:
-        parts.append(
-            _compared(
-                "reported",
-                "Reported for this scenario",
-                "A reported value never enters a prediction. The band is 10 % around equal.",
-                data["reported"],
-                page,
-            )
-        )
+        about = "A reported value never enters a prediction. The band is 10 % around equal."
+        cards.append(_compared("reported", "Reported for this scenario", about, data["reported"], page))
     group = page.option("group", list(GROUPS))
     checked = _check(group)
-    if len(GROUPS) > 1:
-        parts.append(html.Div(choice("group", "Check of", {name: name for name in GROUPS}, group), className="choices"))
-    parts.append(
-        _compared(
-            f"check-{group}",
-            f"Check: {group}",
-            f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}",
-            checked["rows"],
-            page,
-        )
-    )
-    parts += [_origins(page), _assumed(data)]
-    return parts
+    about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
+    choice = Choice("group", "Group", {name: name for name in GROUPS}, group)
+    cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, choice))
+    return [*cards, _origins(page), _assumed(data)]
 
 
 @lru_cache(maxsize=8)
@@ -63,7 +45,9 @@ def _summary(summary: Mapping[str, Any]) -> str:
     return f"{summary.get('n', 0)} rows, mean error {error}, bias {bias}, {coverage} inside the interval."
 
 
-def _compared(name: str, title: str, about: str, rows: Sequence[Mapping[str, Any]], page: Page) -> Component:
+def _compared(
+    name: str, title: str, about: str, rows: Sequence[Mapping[str, Any]], page: Page, *choices: Choice
+) -> Card:
     cells = []
     for row in rows:
         show = unit_of(str(row["metric"]))
@@ -78,49 +62,58 @@ def _compared(name: str, title: str, about: str, rows: Sequence[Mapping[str, Any
                 told(show(predicted["nominal"]), tip(f"80 % of the draws: {interval(predicted, show)}")),
                 interval(predicted, show),
                 or_nothing(error, signed_percent),
-                "inside" if row["inside"] else html.Strong("OUTSIDE"),
+                "inside" if row["inside"] else element("strong", "OUTSIDE"),
             ]
         )
     head = ["", "metric", "reported", "predicted", "p10 to p90", "error", "80 %"]
-    figure = figures.checked(rows, page.theme)
-    return card(name, title, about, table(name, head, cells, left=2), figure=figure, csv=name, wide=True)
+    return Card(
+        name=name,
+        title=title,
+        about=about,
+        choices=choices,
+        figure=figures.checked(rows, page.theme),
+        content=(table(name, head, cells, left=2),),
+        csv=name,
+        wide=True,
+    )
 
 
-def _origins(page: Page) -> Component:
-    resolved = page.answer.resolved
+def _origins(page: Page) -> Card:
+    resolved = page.resolved
     rows = []
     counts = dict.fromkeys(ORIGINS, 0)
     for path, value in leaves(resolved.scenario):
         origin = resolved.origins[path]
         counts[origin.origin] += 1
-        rows.append([path, text_of(value) or NOTHING, _mark(origin.origin), origin.detail])
+        rows.append([path, written(value) or NOTHING, origin_mark(origin.origin), origin.detail])
+    head = ["field", "value", "origin", "source or reason"]
     told_counts = ", ".join(f"{count} {origin}" for origin, count in counts.items() if count)
-    return card(
-        "origins",
-        "The resolved scenario",
-        f"Every input with its origin: {told_counts}.",
-        html.Div(table("scenario", ["field", "value", "origin", "source or reason"], rows, left=4), className="long"),
+    return Card(
+        name="origins",
+        title="The resolved scenario",
+        about=f"Every input with its origin: {told_counts}.",
+        content=(element("div", table("scenario", head, rows, left=4), class_="long"),),
         csv="scenario",
         wide=True,
     )
 
 
-def _assumed(data: Mapping[str, Any]) -> Component:
+def _assumed(data: Mapping[str, Any]) -> Card:
     """Origins of the results by system and term."""
     systems = data["systems"]
     rows = [
         [term, *(_mark((system["terms"].get(term) or {}).get("origin")) for system in systems.values())]
         for term in terms_of(systems)
     ]
-    return card(
-        "term-origins",
-        "Origins of the results",
-        "A term is as certain as its least certain part.",
-        table("term-origins", ["term", *systems], rows, left=1 + len(systems)),
+    return Card(
+        name="term-origins",
+        title="Origins of the results",
+        about="A term is as certain as its least certain part.",
+        content=(table("term-origins", ["term", *systems], rows, left=1 + len(systems)),),
         csv="term-origins",
         wide=True,
     )
 
 
 def _mark(origin: str | None) -> Any:
-    return NOTHING if origin is None else html.Span(origin, className=f"origin {origin}")
+    return NOTHING if origin is None else origin_mark(origin)

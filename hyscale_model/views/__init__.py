@@ -1,14 +1,13 @@
-"""The views of a page, one module each: from an answer to components."""
+"""Views of a prediction, one module each: from its JSON to cards, for the dashboard and the HTML report alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dash.development.base_component import Component
-
-from hyscale_model.dashboard.views import breakdown, evidence, memory, whatif
-from hyscale_model.dashboard.views.page import Page
+from hyscale_model.views import breakdown, evidence, memory, whatif
+from hyscale_model.views.cards import Card
+from hyscale_model.views.page import Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +15,7 @@ class View:
     """One view: its name for people, and what it shows of a page."""
 
     title: str
-    build: Callable[[Page], list[Component]]
+    build: Callable[[Page], list[Card]]
 
 
 VIEWS: Mapping[str, View] = {
@@ -27,4 +26,4 @@ VIEWS: Mapping[str, View] = {
 }
 FIRST = next(iter(VIEWS))
 
-__all__ = ["FIRST", "VIEWS", "Page", "View"]
+__all__ = ["FIRST", "VIEWS", "Card", "Page", "View"]

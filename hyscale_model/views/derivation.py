@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dash import html
-from dash.development.base_component import Component
-
-from hyscale_model.dashboard.components import card, choice, table, tip, told
-from hyscale_model.dashboard.views.page import Page
-from hyscale_model.derivation import derive
+from hyscale_model.derivation import CLOSING, derive
 from hyscale_model.prediction import TERMS
+from hyscale_model.report.markup import element
 from hyscale_model.report.times import LIMITS, terms_of
 from hyscale_model.report.units import NOTHING, count, or_nothing, seconds, significant
+from hyscale_model.views.cards import Card, Choice, table, tip, told
+from hyscale_model.views.page import Page
 
 _HEAD = (
     "part",
@@ -29,33 +27,34 @@ _HEAD = (
 )
 
 
-def derivation(page: Page) -> Component:
+def derivation(page: Page) -> Card:
     """Choices of system and term, and what the term consists of."""
     systems = page.data["systems"]
     system = page.option("system", systems)
     terms = {term: term for term in terms_of(systems) if systems[system]["time_s"].get(term)}
-    largest = max(terms, key=lambda term: systems[system]["time_s"][term])
+    explained = [term for term in terms if term not in CLOSING] or list(terms)
+    largest = max(explained, key=lambda term: systems[system]["time_s"][term])
     term = page.options.get("term", largest)
     term = term if term in terms else largest
-    found = derive(page.answer.resolved, system, term)
+    found = derive(page.resolved, system, term)
     rows = [_row(part) for part in found["parts"]]
     listed = sum(part["runs"] * part["seconds"] for part in found["parts"])
     about = (
         f"{TERMS.get(term, term)}: {seconds(found['seconds'])} of {system}'s step on stage {found['stage']}, nominal."
     )
-    return card(
-        "derivation",
-        "Derivation of a term",
-        about,
-        html.Div(
-            [
-                choice("system", "System", {name: name for name in systems}, system),
-                choice("term", "Term", terms, term),
-            ],
-            className="choices",
+    return Card(
+        name="derivation",
+        title="Derivation of a term",
+        about=about,
+        choices=(
+            Choice("system", "System", {name: name for name in systems}, system),
+            Choice("term", "Term", terms, term),
         ),
-        html.P(_closing(found, listed), className="about"),
-        table(f"derivation-{term}", _HEAD, rows, left=2) if rows else None,
+        content=(
+            element("p", _closing(found, listed), class_="about"),
+            table("derivation", _HEAD, rows, left=2) if rows else None,
+        ),
+        csv="derivation" if rows else None,
         wide=True,
     )
 

@@ -5,60 +5,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dash.development.base_component import Component
-
 from hyscale_model import figures
-from hyscale_model.dashboard.components import card, table, tip, told
-from hyscale_model.dashboard.views.derivation import derivation
-from hyscale_model.dashboard.views.page import Page
 from hyscale_model.figures.communication import communication_rows
 from hyscale_model.prediction import TERMS
 from hyscale_model.report.canvas import noun
+from hyscale_model.report.markup import Markup
 from hyscale_model.report.times import LIMITS, shares, terms_of
 from hyscale_model.report.units import NOTHING, interval, percent, seconds
+from hyscale_model.views.cards import Card, table, tip, told
+from hyscale_model.views.derivation import derivation
+from hyscale_model.views.page import Page
 
 
-def build(page: Page) -> list[Component]:
+def build(page: Page) -> list[Card]:
     """Terms of every system stacked, as a table, the derivation of one, the ablation, and communication."""
     data, theme = page.data, page.theme
-    what = noun(data)
-    parts = [
-        card(
-            "breakdown",
-            f"Where the time of a {what} goes",
-            "One segment a term; hatched: recomputation, crossed: backward. Click one for its derivation.",
-            _terms(data),
+    cards = [
+        Card(
+            name="breakdown",
+            title=f"Where the time of a {noun(data)} goes",
+            about="One segment a term; hatched: recomputation, crossed: backward. Click one for its derivation.",
             figure=figures.step_breakdown(data, theme),
+            content=(_terms(data),),
             csv="terms",
-            picked=True,
             wide=True,
         ),
         derivation(page),
     ]
     if data["ablation"]:
-        parts.append(
-            card(
-                "ablation",
-                "From the baseline to the last system",
-                "One change at a time, what removes most work first; green saves time, red costs some.",
+        cards.append(
+            Card(
+                name="ablation",
+                title="From the baseline to the last system",
+                about="One change at a time, what removes most work first; green saves time, red costs some.",
                 figure=figures.ablation(data, theme),
                 wide=True,
             )
         )
     if any(exposed or hidden for _, _, exposed, hidden in communication_rows(data)):
-        parts.append(
-            card(
-                "communication",
-                "Communication, exposed and hidden",
-                "What computation waits for, and what runs beside it, by parallel group.",
+        cards.append(
+            Card(
+                name="communication",
+                title="Communication, exposed and hidden",
+                about="What computation waits for, and what runs beside it, by parallel group.",
                 figure=figures.communication(data, theme),
                 wide=True,
             )
         )
-    return parts
+    return cards
 
 
-def _terms(data: Mapping[str, Any]) -> Component:
+def _terms(data: Mapping[str, Any]) -> Markup:
     systems = data["systems"]
     rows = []
     for term in terms_of(systems):
