@@ -35,7 +35,7 @@ demo: $(VENV)/.installed
 	@echo "Copy $(SCENARIO) and write your own model, cluster and layout into it."
 
 test: $(TESTED)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 $(PYTEST)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

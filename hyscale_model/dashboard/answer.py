@@ -104,5 +104,9 @@ def scenario_text(question: Question, source: Source) -> str:
         InputError: it cannot be used.
     """
     # What cannot be predicted is no scenario to hand out.
-    resolve(question, source)
-    return stated_yaml(source.name, overrides=overrides(question, source), systems=question.systems, text=source.text)
+    resolved = resolve(question, source)
+    changes = overrides(question, source)
+    if resolved.restated:
+        # Results reported for the file do not belong to another experiment.
+        changes = (*changes, "reported=[]")
+    return stated_yaml(source.name, overrides=changes, systems=question.systems, text=source.text)

@@ -114,7 +114,7 @@ def _controls(app: Dash, offer: Offer) -> None:
     )
     def make(state: Any, uploads: Any) -> Any:
         try:
-            question = Question.from_page(state)
+            question = Question.from_page(state, offer.names[0])
             source = offer.source(question.scenario, uploads or {})
             try:
                 resolved = resolve(question.structure, source)
@@ -164,7 +164,7 @@ def _files(app: Dash, offer: Offer) -> None:
     )
     def download(_: Any, state: Any, uploads: Any) -> Any:
         try:
-            question = Question.from_page(state)
+            question = Question.from_page(state, offer.names[0])
             text = scenario_text(question, offer.source(question.scenario, uploads or {}))
         except InputError:
             # The message of the same error is on the page already.
@@ -185,13 +185,13 @@ def view(state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer) -> tu
     Raises:
         InputError: the scenario or a change to it cannot be used.
     """
-    now = answer(Question.from_page(state), offer, uploads)
+    now = answer(Question.from_page(state, offer.names[0]), offer, uploads)
     before = None
     notes = [*now.resolved.notes, *now.data["warnings"]]
     problem = ""
     if state.get("pinned"):
         try:
-            before = answer(Question.from_page(state["pinned"]), offer, uploads).data
+            before = answer(Question.from_page(state["pinned"], offer.names[0]), offer, uploads).data
         except InputError as error:
             problem = told(f"the pinned prediction: {error}")
     name = state.get("view")

@@ -38,20 +38,24 @@ class Question:
     systems: tuple[str, ...] = ()
 
     @classmethod
-    def from_page(cls, data: Any) -> Question:
+    def from_page(cls, data: Any, default: str = "") -> Question:
         """A question from what the browser sent: ``{"scenario", "set", "range", "systems"}``.
+
+        Args:
+            data: what it sent.
+            default: the scenario of a page that names none.
 
         Raises:
             InputError: it asks for something that no control of a page could ask for.
         """
-        if not isinstance(data, Mapping) or not isinstance(data.get("scenario"), str):
+        if not isinstance(data, Mapping) or not isinstance(data.get("scenario") or default, str):
             raise InputError("the address names no scenario", expected="?scenario=name")
         changes, ranges = _texts(data.get("set")), _texts(data.get("range"))
         systems = data.get("systems") or ()
         if isinstance(systems, str) or not isinstance(systems, Sequence) or len(systems) > LIMIT_CHANGES:
             raise InputError("the systems are no list of names", field="systems")
         return cls(
-            scenario=data["scenario"],
+            scenario=data.get("scenario") or default,
             changes=tuple((path, _scalar(path, text)) for path, text in changes.items()),
             ranges=tuple((path, tuple(text.split(","))) for path, text in ranges.items()),
             systems=tuple(str(name) for name in systems),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from pathlib import Path
+from typing import Any
 
 import waitress
 
@@ -29,9 +30,20 @@ def serve(host: str = "127.0.0.1", port: int = 8050, scenarios: Path | None = No
     logging.basicConfig(level=logging.WARNING)
     # A queue for some milliseconds while a page loads its parts is no news.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    server = make_server(host, port, scenarios)
+    print(f"Dashboard on http://{host}:{port} (end it with Ctrl-C)", flush=True)
+    server.run()
+
+
+def make_server(host: str, port: int, scenarios: Path | None) -> Any:
+    """The server, listening; ``run`` serves.
+
+    Raises:
+        InputError: the address cannot be used.
+    """
     app = create_app(scenarios)
     try:
-        server = waitress.create_server(
+        return waitress.create_server(
             app.server,
             host=host,
             port=port,
@@ -46,5 +58,3 @@ def serve(host: str = "127.0.0.1", port: int = 8050, scenarios: Path | None = No
             field="--port" if taken else "--host",
             expected="another port, such as --port 8051" if taken else "an address of this machine",
         ) from None
-    print(f"Dashboard on http://{host}:{port} (end it with Ctrl-C)", flush=True)
-    server.run()

@@ -28,8 +28,9 @@ def step_breakdown(data: Mapping[str, Any], theme: Theme) -> go.Figure:
     order = list(FAMILIES)
     # Families side by side: what belongs together forms one block of one colour.
     for term in sorted(terms_of(systems), key=lambda term: order.index(term_family(term))):
-        values = [finite(systems[name]["time_s"].get(term, 0.0)) for name in names]
-        if not any(values):
+        values = {name: finite(systems[name]["time_s"].get(term, 0.0)) for name in names}
+        values = {name: value for name, value in values.items() if value}
+        if not values:
             continue
         family = term_family(term)
         traces.append(
@@ -39,10 +40,10 @@ def step_breakdown(data: Mapping[str, Any], theme: Theme) -> go.Figure:
                 "name": FAMILIES[family][1],
                 "legendgroup": family,
                 "showlegend": family not in seen,
-                "y": names,
-                "x": [value * factor for value in values],
+                "y": list(values),
+                "x": [value * factor for value in values.values()],
                 # With what a click on a segment is about.
-                "customdata": [[_hover(term, name, systems[name]), name, term] for name in names],
+                "customdata": [[_hover(term, name, systems[name]), name, term] for name in values],
                 "hovertemplate": "%{customdata[0]}" + hover.ONLY,
                 "marker": {
                     "color": term_colour(term),

@@ -144,9 +144,8 @@ def _entry(trace: Mapping[str, Any]) -> LegendEntry:
     if trace["type"] == "bar":
         pattern = marker.get("pattern") or {}
         hatched = colour == TRANSPARENT
-        return LegendEntry(
-            trace["name"], str(pattern.get("fgcolor") if hatched else colour), "hatched" if hatched else "bar"
-        )
+        shown = pattern.get("fgcolor") if hatched else colour
+        return LegendEntry(trace["name"], str(shown), "hatched" if hatched else "bar")
     if isinstance(symbol, str) and symbol.startswith("line"):
         return LegendEntry(trace["name"], str(marker["line"]["color"]), "line")
     if trace.get("mode") == "lines":

@@ -50,6 +50,8 @@
   // Ask for another state. `anew`: the controls must be made anew, since there are others or they say something else.
   function ask(change, anew) {
     const next = JSON.parse(JSON.stringify(state));
+    // An address without a scenario shows the first one; once something changes, it says which.
+    next.scenario = next.scenario || document.querySelector("[data-scenario]").value;
     change(next);
     if (encode(next) === encode(state)) return;
     state = next;
@@ -149,7 +151,7 @@
 
   const ACTS = {
     pin: () => ask((next) => {
-      next.pinned = state.pinned ? null : Object.assign({}, state, { view: null, options: {}, pinned: null });
+      next.pinned = state.pinned ? null : Object.assign({}, next, { view: null, options: {}, pinned: null });
     }),
     reset: () => ask((next) => Object.assign(next, { set: {}, range: {}, systems: null }), true),
     yaml: () => tell("yaml-wanted", Date.now()),
@@ -229,12 +231,15 @@
 
   // Texts: HTML that the server made and escaped, by the id of its element.
 
-  function put(texts) {
+  function put(texts, always) {
     let missing = false;
     Object.entries(texts || {}).forEach(([id, html]) => {
       const place = find(id);
       if (!place) missing = true;
-      else if (place.hyscaleText !== html) keepingFocus(place, () => { place.innerHTML = html; place.hyscaleText = html; });
+      else if (always || place.hyscaleText !== html) {
+        keepingFocus(place, () => { place.innerHTML = html; });
+        place.hyscaleText = html;
+      }
     });
     return missing;
   }
@@ -242,12 +247,13 @@
   // New texts must not take the focus from the reader, nor close what was opened.
   function keepingFocus(place, change) {
     const focused = place.contains(document.activeElement) ? document.activeElement : null;
-    const option = focused && focused.dataset.option;
+    const same = focused && ["option", "set"].filter((key) => focused.dataset[key] !== undefined)
+      .map((key) => "[data-" + key + '="' + CSS.escape(focused.dataset[key]) + '"]')[0];
     const opened = Array.from(place.querySelectorAll("details")).map((each) => each.open);
     change();
     const now = Array.from(place.querySelectorAll("details"));
     if (now.length === opened.length) now.forEach((each, index) => { each.open = opened[index]; });
-    const again = option && place.querySelector('[data-option="' + option + '"]');
+    const again = same && place.querySelector(same);
     if (again) again.focus();
   }
 
@@ -257,7 +263,8 @@
   }
 
   function fill_controls(texts) {
-    put(texts);
+    // Even where the text is the same: readers changed what its controls say.
+    put(texts, true);
   }
 
   function fill_message(text) {

@@ -1,0 +1,88 @@
+import shutil
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+LACKING = (
+    f"BROWSER TESTS NOT RUN: none of {', '.join(NAMES)} is here. "
+    "Debian and Ubuntu: apt-get update && apt-get install chromium"
+)
+
+
+def chromium():
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(LACKING in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(LACKING, red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def browser(request):
+    path = chromium()
+    if path is None:
+        if request.config.getoption("--require-browser"):
+            pytest.fail(LACKING)
+        pytest.skip(LACKING)
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        # Inside a container there is no sandbox to be had, and the page is our own.
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def address():
+    """The dashboard on a free port, served as ``hyscale dashboard`` serves it."""
+    from hyscale_model.dashboard.serve import make_server
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = make_server("127.0.0.1", port, ROOT / "scenarios")
+    threading.Thread(target=server.run, daemon=True).start()
+    yield f"http://127.0.0.1:{port}/"
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def context(browser):
+    """One for all tests, so that what never changes is loaded once."""
+    context = browser.new_context(accept_downloads=True)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def open_page(context, address):
+    """Opens an address of the dashboard; whatever the browser complains about fails the test."""
+    pages, complaints = [], []
+
+    def elsewhere(url):
+        return [] if url.startswith((address, "data:", "blob:")) else [url]
+
+    def _open(query="", width=1280, theme="light"):
+        page = context.new_page()
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+        page.on("request", lambda request: complaints.extend(elsewhere(request.url)))
+        page.goto(address + query)
+        page.wait_for_selector("#headline strong")
+        page.wait_for_selector("#sidebar details", state="attached")
+        return page
+
+    yield _open
+    for page in pages:
+        page.close()
+    assert not complaints

@@ -1,0 +1,192 @@
+import json
+import re
+
+import pytest
+
+from hyscale_model import figures
+from hyscale_model.checks import check
+from hyscale_model.figures.palette import FAMILIES, hatch, kind_family, term_colour, term_family
+from hyscale_model.figures.style import TRANSPARENT
+from hyscale_model.moments import memory_moments
+from hyscale_model.prediction import MEMORY_KINDS, TERMS
+from hyscale_model.report.units import GIB
+
+THEMES = list(figures.THEMES.values())
+UNITS = re.compile(r"(, (s|ms|GiB|TFLOP|tokens|GB)$)|times as fast|1 is equal")
+
+
+@pytest.fixture(scope="module")
+def data(predicted):
+    return predicted(draws=16)
+
+
+@pytest.fixture(scope="module")
+def drawn(data, resolve):
+    moments = memory_moments(resolve(), "hyscale")
+    pinned = json.loads(json.dumps(data))
+
+    def _drawn(theme=figures.LIGHT):
+        return {
+            "step_breakdown": figures.step_breakdown(data, theme),
+            "step_times": figures.step_times(data, theme, pinned),
+            "peak_memory": figures.peak_memory(data, theme, pinned),
+            "speedups": figures.speedups(data, theme, pinned),
+            "ablation": figures.ablation(data, theme),
+            "communication": figures.communication(data, theme),
+            "memory_by_kind": figures.memory_by_kind(data, theme),
+            "memory_by_stage": figures.memory_by_stage(data, "hyscale", theme),
+            "memory_over_step": figures.memory_over_step(moments, 0, theme),
+            "checked": figures.checked(data["reported"], theme),
+        }
+
+    return _drawn
+
+
+def bars(figure):
+    return [trace for trace in figure.data if trace.type == "bar"]
+
+
+def sums(figure):
+    """Length of all segments by row."""
+    total = {}
+    for trace in bars(figure):
+        for name, value in zip(trace.y, trace.x, strict=True):
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def test_segments_sum_to_the_step_time(drawn, data):
+    for name in ("step_breakdown", "step_times"):
+        for system, total in sums(drawn()[name]).items():
+            assert total == pytest.approx(data["systems"][system]["step_time_s"]["nominal"], rel=1e-9)
+
+
+def test_kinds_sum_to_the_peaks(drawn, data):
+    for system, total in sums(drawn()["memory_by_kind"]).items():
+        assert total * GIB == pytest.approx(data["systems"][system]["memory"]["peak_bytes"])
+    for stage, total in zip(
+        data["systems"]["hyscale"]["memory"]["stages"], sums(drawn()["memory_by_stage"]).values(), strict=True
+    ):
+        assert total * GIB == pytest.approx(stage["peak_bytes"])
+
+
+def test_the_fullest_moment_is_the_peak_of_the_stage(drawn, data):
+    peak = data["systems"]["hyscale"]["memory"]["stages"][0]["peak_bytes"]
+    assert max(sums(drawn()["memory_over_step"]).values()) * GIB == pytest.approx(peak)
+
+
+def test_the_waterfall_leads_from_the_baseline_to_the_last_system(drawn, data):
+    (trace,) = drawn()["ablation"].data
+    assert trace.x[0] == pytest.approx(data["systems"]["megatron"]["step_time_s"]["nominal"])
+    assert trace.x[-1] == pytest.approx(data["systems"]["hyscale"]["step_time_s"]["nominal"])
+    ends = [base + length for base, length in zip(trace.base, trace.x, strict=True)]
+    assert list(trace.base[1:-1]) == pytest.approx(ends[:-2])
+    assert ends[-2] == pytest.approx(ends[-1])
+
+
+def test_exposed_communication_is_that_of_the_terms(drawn, data):
+    exposed = drawn()["communication"].data[0]
+    for system, entry in data["systems"].items():
+        of_system = sum(x for y, x in zip(exposed.y, exposed.x, strict=True) if y.startswith(f"{system}, "))
+        terms = sum(value for term, value in entry["time_s"].items() if term.endswith("_communication_exposed"))
+        assert of_system == pytest.approx(terms)
+
+
+def test_a_prediction_pinned_to_itself_lies_on_itself(drawn):
+    pinned, now = drawn()["speedups"].data
+    assert pinned.x == now.x
+    assert pinned.name == "pinned"
+
+
+def test_reported_values_are_shown_as_ratios(drawn, data):
+    shown = {name: value for trace in drawn()["checked"].data for name, value in zip(trace.y, trace.x, strict=True)}
+    for row in data["reported"]:
+        assert shown[row["id"]] == pytest.approx(row["predicted"]["nominal"] / row["reported"])
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_every_axis_of_numbers_has_a_unit(drawn, theme):
+    for name, figure in drawn(theme).items():
+        assert UNITS.search(figure.layout.xaxis.title.text), name
+        assert figure.layout.height > 0
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_figures_are_strict_json(drawn, theme):
+    for figure in drawn(theme).values():
+        json.loads(figure.to_json(), parse_constant=pytest.fail)
+
+
+def hovers(figure):
+    for trace in figure.data:
+        for entry in trace.customdata if trace.customdata is not None else ():
+            yield entry if isinstance(entry, str) else entry[0]
+
+
+def test_every_number_tells_its_origin_on_hover(drawn):
+    for name, figure in drawn().items():
+        texts = list(hovers(figure))
+        assert texts, name
+        if name != "checked":
+            assert all("origin: " in text for text in texts), name
+    assert all("80 % of the draws" in text for text in hovers(drawn()["checked"]))
+
+
+def test_numbers_with_draws_tell_their_interval_on_hover(drawn):
+    for name in ("step_breakdown", "step_times", "peak_memory", "speedups"):
+        assert all("80 % of the draws: " in text for text in hovers(drawn()[name])), name
+
+
+def test_text_of_users_is_no_markup(data):
+    renamed = json.loads(json.dumps(data).replace("hyscale", "<img src=x>"))
+    assert "<img" not in "".join(hovers(figures.step_times(renamed, figures.LIGHT)))
+
+
+def test_a_meaning_has_one_colour():
+    colours = [colour for colour, _ in FAMILIES.values()]
+    assert len(set(colours)) == len(colours)
+    assert term_colour("selection_forward") == term_colour("selection_recompute") == FAMILIES["selection"][0]
+    assert kind_family("score_table") == term_family("selection_forward") == "selection"
+    assert {term_family(term) for term in TERMS} == set(FAMILIES)
+    assert {kind_family(kind) for kind in MEMORY_KINDS} <= set(FAMILIES)
+
+
+def test_terms_nobody_foresaw_have_a_family():
+    assert term_family("sp_communication_exposed") == "communication"
+    assert term_family("sliding_attention") == "attention"
+    assert term_family("something_new") == "other"
+    assert kind_family("something_new") == "other"
+
+
+def test_phases_differ_by_more_than_colour():
+    phases = ("sparse_attention_forward", "sparse_attention_recompute", "sparse_attention_backward")
+    assert len({hatch(term) for term in phases}) == 3
+
+
+def test_kinds_and_terms_nobody_foresaw_are_drawn(data):
+    more = json.loads(json.dumps(data))
+    for system in more["systems"].values():
+        system["time_s"]["something_new"] = 1.0
+        system["memory"]["at_peak_bytes"]["something_new"] = float(GIB)
+    assert any("something_new" in text for text in hovers(figures.step_breakdown(more, figures.LIGHT)))
+    assert any("something_new" in text for text in hovers(figures.memory_by_kind(more, figures.LIGHT)))
+
+
+def test_the_legend_names_every_colour_once(drawn):
+    for name, figure in drawn().items():
+        entries = figures.legend(figure)
+        assert len({entry.name for entry in entries}) == len(entries), name
+        assert all(entry.colour.startswith("#") for entry in entries), name
+        assert TRANSPARENT not in {entry.colour for entry in entries}
+    families = [entry.name for entry in figures.legend(drawn()["step_breakdown"])]
+    assert families == [text for _, text in FAMILIES.values() if text in families]
+
+
+def test_figures_without_need_have_no_legend(drawn):
+    assert figures.legend(drawn()["ablation"]) == []
+
+
+def test_the_checks_of_the_paper_can_be_drawn():
+    rows = check(["paper"], draws=4)["rows"]
+    figure = figures.checked(rows, figures.DARK)
+    assert sum(len(trace.y) for trace in figure.data) == len(rows)
