@@ -21,6 +21,6 @@ def dashboard(
 
     Offers the scenarios of the folder scenarios/ here, or those of the catalogue where there is none.
     """
-    from hyscale_model.dashboard import serve
+    from hyscale_model.dashboard.serve import serve
 
     serve(host, port, FOLDER)

@@ -38,17 +38,19 @@ def read(file: str, overrides: Sequence[str] = (), systems: Sequence[str] = ()) 
     return read_scenario("stdin", overrides=tuple(overrides), systems=tuple(systems), text=text)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, option: str = "--output") -> None:
     """Write ``text`` whole or not at all: a reader never sees half a file, a failure leaves the old one.
+
+    ``option`` is what named the path.
 
     Raises:
         InputError: the folder is missing, the path is a folder, or the system refuses.
     """
     path = path.resolve()
     if path.is_dir():
-        raise InputError("is a folder, not a file", file=str(path), field="--output")
+        raise InputError("is a folder, not a file", file=str(path), field=option)
     if not path.parent.is_dir():
-        raise InputError("the folder does not exist", file=str(path.parent), field="--output")
+        raise InputError("the folder does not exist", file=str(path.parent), field=option)
     try:
         if path.exists() and not path.is_file():
             # A pipe or device is written to; replacing it would destroy it.
@@ -64,4 +66,4 @@ def write_text(path: Path, text: str) -> None:
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=str(path), field="--output") from None
+        raise InputError(f"cannot be written: {error.strerror}", file=str(path), field=option) from None

@@ -15,6 +15,9 @@ def predict(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Scenario file (YAML), or - for stdin.")],
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")] = False,
     output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write the JSON to this file too.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write all figures and tables to this file, for a browser.")
+    ] = None,
     system: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Predict only this system; may be repeated.")
     ] = None,
@@ -34,9 +37,10 @@ def predict(
     """
     from hyscale_model.cli.files import read, write_text
     from hyscale_model.predict import predict as predict_scenario
-    from hyscale_model.report import dumps, make_console, render_prediction
+    from hyscale_model.report import command, dumps, make_console, render_prediction
 
-    data = predict_scenario(read(file, override or (), system or ()), draws=draws, seed=seed).data
+    resolved = read(file, override or (), system or ())
+    data = predict_scenario(resolved, draws=draws, seed=seed).data
     # Before anything is shown: a result that JSON cannot carry is a defect for the tables too.
     text = dumps(data)
     if as_json:
@@ -46,6 +50,11 @@ def predict(
     if output is not None:
         write_text(output, text + "\n")
         say(f"wrote {output}")
+    if html is not None:
+        from hyscale_model.dashboard.report import report
+
+        write_text(html, report(resolved, data, command(file, system or (), override or ())), "--html")
+        say(f"wrote {html}")
     misfits = unfit(data) if require_fit else []
     if misfits:
         say(f"required to fit, and not known to: {', '.join(misfits)}")

@@ -12,6 +12,7 @@ from hyscale_model.dashboard.offer import Offer, Source
 from hyscale_model.dashboard.question import Question
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
+from hyscale_model.report.command import command
 from hyscale_model.scenario import Assumption, Resolved, read_scenario
 from hyscale_model.scenario.stated import stated_yaml
 
@@ -31,24 +32,14 @@ class Answer:
         source: the scenario it is about.
         resolved: the scenario with every change.
         data: the JSON of its prediction.
+        command: what gives the same numbers on the command line.
     """
 
     question: Question
     source: Source
     resolved: Resolved
     data: dict[str, Any]
-
-    def command(self) -> str:
-        """The command that gives the same numbers."""
-        words = ["hyscale predict", quoted(self.source.name)]
-        words += [f"--system {quoted(name)}" for name in self.question.systems]
-        words += [f"--set {quoted(text)}" for text in overrides(self.question, self.source)]
-        return " ".join(words)
-
-
-def quoted(text: str) -> str:
-    """A word of a shell command."""
-    return text if re.fullmatch(r"[\w./=:+-]+", text) else "'" + text.replace("'", "'\\''") + "'"
+    command: str
 
 
 def answer(question: Question, offer: Offer, uploads: Uploads) -> Answer:
@@ -59,7 +50,8 @@ def answer(question: Question, offer: Offer, uploads: Uploads) -> Answer:
     """
     source = offer.source(question.scenario, uploads)
     resolved = resolve(question, source)
-    return Answer(question, source, resolved, _predict(question, source))
+    same = command(source.name, question.systems, overrides(question, source))
+    return Answer(question, source, resolved, _predict(question, source), same)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -200,7 +200,7 @@ def view(state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer) -> tu
             resolved=now.resolved,
             data=now.data,
             theme=THEMES.get(theme, LIGHT),
-            command=now.command(),
+            command=now.command,
             pinned=before,
             options={str(key): str(value) for key, value in (state.get("options") or {}).items()},
         )

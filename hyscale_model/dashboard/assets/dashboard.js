@@ -1,4 +1,4 @@
-// What happens in the browser: state and its address, controls, tips, downloads. Nothing here computes a result.
+// What happens in the browser: state and its address, controls and texts. Nothing here computes a result.
 (function () {
   "use strict";
 
@@ -158,7 +158,7 @@
     theme: () => {
       const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
       window.localStorage.setItem("hyscale-theme", other);
-      tell("theme", theme());
+      tell("theme", window.hyscaleTheme());
     },
     controls: (button) => {
       const open = find("controls").classList.toggle("open");
@@ -200,9 +200,6 @@
     else if (data.view) ask((next) => { next.view = data.view; });
     else if (data.scale) scaleControl(button);
     else if (data.undo) undo(data.undo);
-    else if (data.table) save(data.table.replace("table-", "hyscale-") + ".csv", csv(find(data.table)));
-    else if (data.figure) picture(data.figure, data.format);
-    else if (data.copy) navigator.clipboard.writeText(find(data.copy).textContent);
   });
 
   // What the page says about its state: the view, and every change with a button that undoes it.
@@ -272,86 +269,10 @@
     find("main").classList.toggle("stale", Boolean(find("message").querySelector(".error")));
   }
 
-  function theme() {
-    const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-    const chosen = window.localStorage.getItem("hyscale-theme") || system;
-    document.documentElement.dataset.theme = chosen;
-    return chosen;
-  }
-
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     hyscale: {
       restore: restore, fill: fill, fill_controls: fill_controls, fill_message: fill_message,
-      take_upload: take_upload, pick: pick, theme: theme,
+      take_upload: take_upload, pick: pick, theme: window.hyscaleTheme,
     },
-  });
-
-  // Before the first paint: no flash of the other theme.
-  theme();
-
-  // Downloads. Figures and tables are what the page shows, so no server is asked.
-
-  function save(name, text) {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }
-
-  function csv(table) {
-    const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text);
-    return Array.from(table.rows)
-      .map((row) => Array.from(row.cells).map((cell) => quoted(cell.textContent.trim())).join(",")).join("\r\n");
-  }
-
-  function picture(id, format) {
-    const plot = find(id).querySelector(".js-plotly-plot");
-    const ground = getComputedStyle(document.documentElement).getPropertyValue("--surface").trim();
-    const size = plot.getBoundingClientRect();
-    const layout = Object.assign({}, plot.layout, { paper_bgcolor: ground, plot_bgcolor: ground });
-    // The legend stands on the page; a picture on its own needs it inside.
-    const room = plot.layout.meta.legend ? 22 * Math.ceil(plot.data.length * 180 / size.width) : 0;
-    layout.showlegend = room > 0;
-    layout.margin = Object.assign({}, plot.layout.margin, { t: plot.layout.margin.t + room });
-    layout.height = size.height + room;
-    window.Plotly.downloadImage({ data: plot.data, layout: layout }, {
-      format: format, filename: id.replace("figure-", "hyscale-"), scale: format === "png" ? 2 : 1,
-      width: Math.round(size.width), height: Math.round(size.height + room),
-    });
-  }
-
-  // Tips: one element, placed inside the window, for pointer and keyboard alike.
-
-  let bubble = null;
-
-  function hideTip() {
-    if (bubble) bubble.remove();
-    bubble = null;
-  }
-
-  function showTip(target) {
-    hideTip();
-    bubble = document.createElement("div");
-    bubble.className = "tip";
-    bubble.setAttribute("role", "tooltip");
-    bubble.textContent = target.dataset.tip;
-    document.body.appendChild(bubble);
-    const place = target.getBoundingClientRect();
-    const own = bubble.getBoundingClientRect();
-    const above = place.top - own.height - 6;
-    bubble.style.left = Math.min(Math.max(8, place.left), window.innerWidth - own.width - 8) + "px";
-    bubble.style.top = (above > 0 ? above : place.bottom + 6) + "px";
-  }
-
-  ["mouseover", "focusin"].forEach((name) => document.addEventListener(name, (event) => {
-    const target = event.target.closest && event.target.closest("[data-tip]");
-    if (target) showTip(target);
-    else if (name === "mouseover") hideTip();
-  }));
-  document.addEventListener("focusout", hideTip);
-  document.addEventListener("scroll", hideTip, true);
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") hideTip();
   });
 })();

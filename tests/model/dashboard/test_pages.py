@@ -3,9 +3,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hyscale_model.dashboard import create_app, sidebar
+from hyscale_model.dashboard import sidebar
 from hyscale_model.dashboard.answer import resolve
-from hyscale_model.dashboard.app import view
+from hyscale_model.dashboard.app import create_app, view
 from hyscale_model.dashboard.controls import sections, spreads, switches
 from hyscale_model.dashboard.question import Question
 from hyscale_model.errors import InputError

@@ -21,7 +21,7 @@ def test_changes_are_those_of_the_command_line(page, offer):
     found = answer(question, offer, {})
     assert found.resolved.scenario.layout.cp == 64
     assert list(found.data["systems"]) == ["megatron", "hyscale"]
-    assert found.command().endswith("--system megatron --system hyscale --set layout.cp=64 --set layout.ep=64")
+    assert found.command.endswith("--system megatron --system hyscale --set layout.cp=64 --set layout.ep=64")
 
 
 def test_the_first_scenario_stands_in_for_none():
