@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hyscale_model.cli.outcome import Outcome, say
+
+if TYPE_CHECKING:
+    from hyscale_model.scenario import Resolved
 
 
 def predict(
@@ -17,6 +20,9 @@ def predict(
     output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write the JSON to this file too.")] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write all figures and tables to this file, for a browser.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write the step as a trace for Perfetto or chrome://tracing.")
     ] = None,
     system: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Predict only this system; may be repeated.")
@@ -55,10 +61,26 @@ def predict(
 
         write_text(html, report(resolved, data, command(file, system or (), override or ())), "--html")
         say(f"wrote {html}")
+    if trace is not None:
+        write_text(trace, _trace(resolved) + "\n", "--trace")
+        say(f"wrote {trace}")
     misfits = unfit(data) if require_fit else []
     if misfits:
         say(f"required to fit, and not known to: {', '.join(misfits)}")
         raise typer.Exit(Outcome.REQUIREMENT_FAILED)
+
+
+def _trace(resolved: Resolved) -> str:
+    import json
+
+    from hyscale_model.moments import memory_moments
+    from hyscale_model.report.trace import trace
+    from hyscale_model.timeline import timeline
+
+    names = [system.name for system in resolved.scenario.systems]
+    steps = {name: (timeline(resolved, name), memory_moments(resolved, name)) for name in names}
+    # One event a line would double the size of what no person reads.
+    return json.dumps(trace(steps), allow_nan=False, separators=(",", ":"))
 
 
 def unfit(data: Mapping[str, Any]) -> Sequence[str]:

@@ -9,7 +9,9 @@ from hyscale_model.figures.communication import communication
 from hyscale_model.figures.gains import speedups
 from hyscale_model.figures.memory import memory_by_kind, memory_by_stage, memory_over_step
 from hyscale_model.figures.overview import peak_memory, step_times
+from hyscale_model.figures.selection import gain_over_lengths, roofline, selection_bytes, selection_over_lengths
 from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme, legend
+from hyscale_model.figures.timelines import pipeline, streams
 
 __all__ = [
     "DARK",
@@ -20,12 +22,18 @@ __all__ = [
     "ablation",
     "checked",
     "communication",
+    "gain_over_lengths",
     "legend",
     "memory_by_kind",
     "memory_by_stage",
     "memory_over_step",
     "peak_memory",
+    "pipeline",
+    "roofline",
+    "selection_bytes",
+    "selection_over_lengths",
     "speedups",
     "step_breakdown",
     "step_times",
+    "streams",
 ]

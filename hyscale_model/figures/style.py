@@ -148,7 +148,7 @@ def _entry(trace: Mapping[str, Any]) -> LegendEntry:
         return LegendEntry(trace["name"], str(shown), "hatched" if hatched else "bar")
     if isinstance(symbol, str) and symbol.startswith("line"):
         return LegendEntry(trace["name"], str(marker["line"]["color"]), "line")
-    if trace.get("mode") == "lines":
+    if "lines" in trace.get("mode", ""):
         return LegendEntry(trace["name"], str(trace["line"]["color"]), "stroke")
     outline = (marker.get("line") or {}).get("color")
     return LegendEntry(trace["name"], str(outline or colour), "dot")

@@ -86,7 +86,7 @@ def step_times(
     by_case = (count, *shape)
     sends = np.concatenate(
         [
-            np.broadcast_to(n.seconds(_send(case, size)), shape).ravel()
+            np.broadcast_to(n.seconds(stage_send(case, size)), shape).ravel()
             for case, size, n in zip(cases, sizes, networks, strict=True)
         ]
     )
@@ -194,7 +194,8 @@ class _BlockTimes:
         table[block, name].reshape(by_case)[members] = value
 
 
-def _send(case: Scenario, sizes: Sizes) -> Transfer:
+def stage_send(case: Scenario, sizes: Sizes) -> Transfer:
+    """What a pass sends to the next stage: the activations of a micro-batch, or their gradients."""
     return Transfer(
         kind="send",
         group="pp",
@@ -213,13 +214,22 @@ def _sends(group: Structure) -> np.ndarray:
 def _pipeline(
     group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Makespan and critical rank. Sends block their sender (Megatron-LM without overlapped sends)."""
-    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
-    crosses[-1, 0] = crosses[0, 1] = 0
-    ahead = group.counts @ forward + crosses[:, :1] * send
-    back = group.counts @ backward + crosses[:, 1:] * send
+    """Makespan and critical rank."""
+    ahead, back = stage_seconds(group, forward, backward, send)
     busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
     return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
+
+
+def stage_seconds(
+    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of a pass of each virtual stage, ahead and back, shape (vpp pp, n).
+
+    Sends block their sender (Megatron-LM without overlapped sends).
+    """
+    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
+    crosses[-1, 0] = crosses[0, 1] = 0
+    return group.counts @ forward + crosses[:, :1] * send, group.counts @ backward + crosses[:, 1:] * send
 
 
 def _once(

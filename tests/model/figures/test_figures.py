@@ -5,14 +5,17 @@ import pytest
 
 from hyscale_model import figures
 from hyscale_model.checks import check
+from hyscale_model.derivation import derive
 from hyscale_model.figures.palette import FAMILIES, hatch, kind_family, term_colour, term_family
 from hyscale_model.figures.style import TRANSPARENT
+from hyscale_model.lengths import over_lengths
 from hyscale_model.moments import memory_moments
 from hyscale_model.prediction import MEMORY_KINDS, TERMS
 from hyscale_model.report.units import GIB
+from hyscale_model.timeline import timeline
 
 THEMES = list(figures.THEMES.values())
-UNITS = re.compile(r"(, (s|ms|GiB|TFLOP|tokens|GB)$)|times as fast|1 is equal")
+UNITS = re.compile(r"(, (s|ms|GiB|tokens|GB|FLOP a byte)$)|times as fast|1 is equal")
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,9 @@ def data(predicted):
 def drawn(data, resolve):
     moments = memory_moments(resolve(), "hyscale")
     pinned = json.loads(json.dumps(data))
+    passes = timeline(resolve(), "hyscale")
+    lengths = over_lengths(resolve(), draws=4)
+    parts = {name: derive(resolve(), name, "selection_forward")["parts"] for name in data["systems"]}
 
     def _drawn(theme=figures.LIGHT):
         return {
@@ -37,6 +43,12 @@ def drawn(data, resolve):
             "memory_by_stage": figures.memory_by_stage(data, "hyscale", theme),
             "memory_over_step": figures.memory_over_step(moments, 0, theme),
             "checked": figures.checked(data["reported"], theme),
+            "pipeline": figures.pipeline(passes, "hyscale", "assumed", theme),
+            "streams": figures.streams(passes, 1, "hyscale", {}, theme),
+            "selection_over_lengths": figures.selection_over_lengths(lengths, data, theme),
+            "gain_over_lengths": figures.gain_over_lengths(lengths, data, theme),
+            "selection_bytes": figures.selection_bytes(parts, theme),
+            "roofline": figures.roofline(parts, data["scenario"]["cluster"]["gpu"], theme),
         }
 
     return _drawn
@@ -180,6 +192,25 @@ def test_the_legend_names_every_colour_once(drawn):
         assert TRANSPARENT not in {entry.colour for entry in entries}
     families = [entry.name for entry in figures.legend(drawn()["step_breakdown"])]
     assert families == [text for _, text in FAMILIES.values() if text in families]
+
+
+def test_the_pipeline_shows_every_pass(drawn, resolve):
+    found = timeline(resolve(), "hyscale")
+    assert sum(len(trace.x) for trace in drawn()["pipeline"].data[:2]) == len(found.passes)
+
+
+def test_traffic_is_that_of_the_operations(drawn, resolve):
+    moved = sum(part["bytes"] for part in derive(resolve(), "hyscale", "selection_forward")["parts"])
+    assert sums(drawn()["selection_bytes"])["hyscale"] * 1e9 == pytest.approx(moved)
+
+
+def test_no_operation_is_above_its_roof(drawn, data):
+    gpu = data["scenario"]["cluster"]["gpu"]
+    peak = max(gpu["bf16_flops"], gpu["fp8_flops"] or 0.0)
+    for trace in drawn()["roofline"].data:
+        if trace.mode == "markers":
+            for intensity, reached in zip(trace.x, trace.y, strict=True):
+                assert reached * 1e12 <= min(peak, intensity * gpu["hbm_bytes_per_s"]) * 1.001
 
 
 def test_figures_without_need_have_no_legend(drawn):

@@ -1,0 +1,202 @@
+"""When each pass of a step runs on which pipeline rank, and what a pass consists of, at the nominal point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyscale_model.evaluate import Evaluation, Evaluator
+from hyscale_model.layers.operation import Phase, Task, Transfer
+from hyscale_model.network.collectives import Network
+from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.load import load_profile
+from hyscale_model.scenario.resolve import Resolved
+from hyscale_model.step.graph import term_of
+from hyscale_model.step.pipeline import Structure, structures
+from hyscale_model.step.price import running_phases
+from hyscale_model.step.schedule import STEADY_DEPTHS, rank_order
+from hyscale_model.step.step import stage_seconds, stage_send
+
+COMPUTE = "compute"
+# More passes than this are no picture any more.
+LIMIT_PASSES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One micro-batch on one virtual stage.
+
+    Attributes:
+        rank: pipeline rank.
+        chunk: which of the rank's model chunks.
+        micro_batch: its number.
+        kind: ``F`` forward, ``B`` recomputation and backward.
+        start_s: from the beginning of the step; ``end_s`` likewise.
+    """
+
+    rank: int
+    chunk: int
+    micro_batch: int
+    kind: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One task of a block on its stream, from the beginning of the block's phase."""
+
+    block: str
+    phase: Phase
+    stream: str
+    name: str
+    term: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A step of one system.
+
+    Attributes:
+        passes: of every rank in order; where a step has very many micro-batches, of the first ones.
+        micro_batches: of the step.
+        shown: micro-batches among ``passes``.
+        ending_s: gradient exchange and optimizer, after the last pass.
+        step_s: the whole step.
+        blocks: the tasks of each block that runs.
+        stages: how often each block runs in a pass of each virtual stage, by name.
+    """
+
+    passes: tuple[Pass, ...]
+    micro_batches: int
+    shown: int
+    ending_s: float
+    step_s: float
+    blocks: dict[str, tuple[Interval, ...]]
+    stages: tuple[dict[str, int], ...]
+
+
+def timeline(resolved: Resolved, system: str) -> Timeline:
+    """The timeline of one system.
+
+    Args:
+        resolved: the scenario.
+        system: the name of one of its systems.
+    """
+    scenario = resolved.scenario
+    evaluator = Evaluator(scenario, {}, Draws(0), load_profile(scenario.profile))
+    result = evaluator.steps([next(each for each in scenario.systems if each.name == system)])[0]
+    priced = result.priced.cases[result.index]
+    coefficients = result.priced.rates.coefficients
+    network = Network(result.case, result.sizes, coefficients)
+    forward = coefficients.evaluate([block.total() for block in priced.forward], (1, 1))[:, 0]
+    both = coefficients.evaluate([block.total() for block in priced.both], (1, 1))[:, 0]
+    (structure,) = structures(result.case, result.sizes, (1, 1))
+    send = np.ravel(network.seconds(stage_send(result.case, result.sizes)))[:1]
+    ahead, back = (part[:, 0] for part in stage_seconds(structure, forward, both - forward, send))
+    shown = _shown(structure)
+    passes = _scheduled(structure.pp, structure.vpp, shown, ahead, back)
+    names = [block.name for block in priced.blocks]
+    step_s = float(result.step.seconds[0, 0])
+    ending = sum(float(result.step.term(term)[0, 0]) for term in ("optimizer", "dp_communication_exposed"))
+    if shown == structure.micro_batches:
+        # Stages that finish early wait for the one that finishes last.
+        ending = step_s - max(each.end_s for each in passes)
+    return Timeline(
+        passes=passes,
+        micro_batches=structure.micro_batches,
+        shown=shown,
+        ending_s=ending,
+        step_s=step_s,
+        blocks={block.name: _block(result, row, network) for row, block in enumerate(priced.blocks)},
+        stages=tuple(
+            {name: int(count) for name, count in zip(names, row, strict=True) if count} for row in structure.counts
+        ),
+    )
+
+
+def _shown(structure: Structure) -> int:
+    """Micro-batches to show: all, or whole rounds of the first ones; the schedule repeats itself after a few."""
+    rounds = LIMIT_PASSES // (2 * structure.pp**2 * structure.vpp)
+    return min(structure.micro_batches, max(1, min(rounds, STEADY_DEPTHS)) * structure.pp)
+
+
+def _scheduled(pp: int, vpp: int, micro_batches: int, ahead: np.ndarray, back: np.ndarray) -> tuple[Pass, ...]:
+    """Passes in the order of their ranks, each as early as its rank and the pass it depends on allow."""
+    orders = [rank_order(rank, pp, vpp, micro_batches) for rank in range(pp)]
+    done: dict[tuple[str, int, int], float] = {}
+    free, position = [0.0] * pp, [0] * pp
+    passes: list[Pass] = []
+    while any(place < len(order) for place, order in zip(position, orders, strict=True)):
+        for rank, order in enumerate(orders):
+            while position[rank] < len(order):
+                kind, chunk, micro_batch = order[position[rank]]
+                stage = chunk * pp + rank
+                needs = _needs(kind, stage, micro_batch, pp * vpp)
+                if needs is not None and needs not in done:
+                    break
+                start = max(free[rank], done[needs] if needs else 0.0)
+                end = start + float(ahead[stage] if kind == "F" else back[stage])
+                passes.append(Pass(rank, chunk, micro_batch, kind, start, end))
+                done[kind, stage, micro_batch] = free[rank] = end
+                position[rank] += 1
+    return tuple(sorted(passes, key=lambda each: (each.rank, each.start_s)))
+
+
+def _needs(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, int, int] | None:
+    if kind == "F":
+        return ("F", stage - 1, micro_batch) if stage else None
+    return ("B", stage + 1, micro_batch) if stage + 1 < stages else ("F", stage, micro_batch)
+
+
+def _block(result: Evaluation, row: int, network: Network) -> tuple[Interval, ...]:
+    priced = result.priced.cases[result.index]
+    block = priced.blocks[row]
+    contention = float(np.ravel(result.priced.rates.factor("overlap_contention"))[0])
+    found: list[Interval] = []
+    for phase, tasks in running_phases(block, priced.recompute):
+        found += _streams(block.name, phase, tasks, result, network, contention)
+    return tuple(found)
+
+
+def _streams(
+    block: str, phase: Phase, tasks: tuple[Task, ...], result: Evaluation, network: Network, contention: float
+) -> list[Interval]:
+    """The tasks of a phase as ``step.graph.walk`` times them, with their beginning and end."""
+    now = 0.0
+    free: dict[str, float] = {}
+    running: dict[str, tuple[Task, float, float]] = {}
+    found: list[Interval] = []
+
+    def add(task: Task, stream: str, start: float, end: float) -> None:
+        found.append(Interval(block, phase, stream, task.name, term_of(task, phase), start, end))
+
+    def wait(name: str, now: float) -> float:
+        _, start, end = running.pop(name)
+        exposed = max(end - now, 0.0)
+        return now + exposed + contention * (end - start - exposed)
+
+    for task in tasks:
+        if not isinstance(task.work, Transfer):
+            for name in task.after:
+                if name in running:
+                    now = wait(name, now)
+            took = result.priced.rates.nominal(task.work).seconds
+            add(task, COMPUTE, now, now + took)
+            now += took
+            continue
+        group = task.work.group
+        took = float(np.ravel(network.seconds(task.work))[0])
+        start = max(now, free.get(group, 0.0))
+        add(task, group, start, start + took)
+        if task.blocking:
+            now = start + took
+        else:
+            free[group] = start + took
+            running[task.name] = task, start, start + took
+    for name in list(running):
+        now = wait(name, now)
+    return found
