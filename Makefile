@@ -3,7 +3,9 @@
 # make check    linters, types, import contracts and the fast tests
 # make bench    how fast the model itself is
 # make picture  the terminal output of the demo as SVG
-# make dashboard  the dashboard on http://127.0.0.1:8050
+# make dashboard    the dashboard on http://127.0.0.1:8050
+# make screenshots  its pictures for the documents; needs Chromium
+# make users        how it bears ten users for a minute
 #
 # PYTHON picks the interpreter the environment is made from, VENV where it goes. EXTRAS=test,kernel-tests installs torch
 # and Triton too, without which `make test` skips the tests of the kernels.
@@ -21,7 +23,7 @@ comma := ,
 # One stamp for each set of extras: another set calls for another installation.
 TESTED = $(VENV)/.installed-for-$(subst $(comma),+,$(EXTRAS))
 
-.PHONY: demo test check bench picture dashboard clean
+.PHONY: demo test check bench picture dashboard screenshots users clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -52,6 +54,12 @@ picture: $(VENV)/.installed
 
 dashboard: $(VENV)/.installed
 	$(BIN)/python app.py
+
+screenshots: $(TESTED)
+	$(BIN)/python tests/browser/screenshots.py
+
+users: $(TESTED)
+	$(BIN)/python tests/browser/users.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

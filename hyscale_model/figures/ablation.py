@@ -69,7 +69,7 @@ def ablation(data: Mapping[str, Any], theme: Theme) -> go.Figure:
         height=bars_height(len(names)),
         x_title=f"time of a step, {unit}",
         **named_rows(names),
-        xaxis={"range": [0, max(start, before) * factor * 1.15]},
+        xaxis={"range": [0, max(start, before) * factor * 1.3]},
     )
 
 

@@ -30,7 +30,7 @@ def checked(rows: Sequence[Mapping[str, Any]], theme: Theme) -> go.Figure:
     traces: list[dict[str, Any]] = []
     for inside, colour, label, symbol in (
         (True, INSIDE, "reported value inside the interval", "circle"),
-        (False, OUTSIDE, "OUTSIDE", "diamond"),
+        (False, OUTSIDE, "outside it", "diamond"),
     ):
         mine = [(name, row) for name, row in zip(names, shown, strict=True) if bool(row["inside"]) is inside]
         traces.append(

@@ -107,7 +107,7 @@ def _stacked(
         x_title="memory of a GPU, GiB",
         legend=True,
         barmode="stack",
-        **named_rows(names),
+        **named_rows(names, ABOVE),
         xaxis={"range": [0, 1.08 * max(capacity, *totals) / GIB]},
         shapes=[
             {

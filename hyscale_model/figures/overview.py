@@ -8,37 +8,27 @@ from typing import Any
 import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
-from hyscale_model.figures.palette import FAMILIES, VERDICTS
+from hyscale_model.figures.palette import FAMILIES, VERDICTS, term_family
 from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
-from hyscale_model.prediction import SELECTION_TERMS
 from hyscale_model.report.memory import VERDICTS as VERDICT_WORDS
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import GIB, finite, gib, seconds
 
-_SELECTION, _REST = FAMILIES["selection"][0], FAMILIES["other"][0]
-
 
 def step_times(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> go.Figure:
-    """Step time of each system, selection apart from the rest, with p10 to p90; pinned ones as outlines."""
+    """Step time of each system by what it is spent on, with p10 to p90; pinned ones as lines."""
     systems = data["systems"]
     before = pinned["systems"] if pinned else {}
     names = list(dict.fromkeys([*systems, *before]))
     longest = max(finite(s["step_time_s"]["nominal"]) for s in (*systems.values(), *before.values()))
     factor, unit, _ = scale_of(longest)
-    selection = {name: sum(finite(systems[name]["time_s"].get(t, 0.0)) for t in SELECTION_TERMS) for name in systems}
-    whole = {name: finite(systems[name]["step_time_s"]["nominal"]) for name in systems}
     hovers = [_step_hover(name, data) for name in systems]
     traces: list[dict[str, Any]] = [
-        _part("selection", _SELECTION, {name: value * factor for name, value in selection.items()}, hovers, theme),
-        _part(
-            "everything else",
-            _REST,
-            {name: (whole[name] - selection[name]) * factor for name in systems},
-            hovers,
-            theme,
-        ),
-        _whiskers({name: systems[name]["step_time_s"] for name in systems}, factor, theme),
+        _part(label, colour, values, factor, hovers, theme)
+        for family, (colour, label) in FAMILIES.items()
+        if any((values := _family(systems, family, factor)).values())
     ]
+    traces.append(_whiskers({name: systems[name]["step_time_s"] for name in systems}, factor, theme))
     if before:
         values = {name: finite(before[name]["step_time_s"]["nominal"]) * factor for name in before}
         traces.append(_outline(values, [_step_hover(name, pinned or {}, "pinned, ") for name in before], theme))
@@ -105,14 +95,26 @@ def peak_memory(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any]
     )
 
 
-def _part(name: str, colour: str, values: Mapping[str, float], hovers: Sequence[str], theme: Theme) -> dict[str, Any]:
+def _family(systems: Mapping[str, Any], family: str, factor: float) -> dict[str, float]:
+    """What the terms of a family take in each system."""
+    return {
+        name: factor * sum(finite(value) for term, value in system["time_s"].items() if term_family(term) == family)
+        for name, system in systems.items()
+    }
+
+
+def _part(
+    name: str, colour: str, values: Mapping[str, float], factor: float, hovers: Sequence[str], theme: Theme
+) -> dict[str, Any]:
     return {
         "type": "bar",
         "orientation": "h",
         "name": name,
         "y": list(values),
         "x": list(values.values()),
-        "customdata": list(hovers),
+        "customdata": [
+            f"{text}<br>{name}: {seconds(value / factor)}" for text, value in zip(hovers, values.values(), strict=True)
+        ],
         "hovertemplate": hover.TEMPLATE,
         "marker": {"color": colour, "line": {"color": theme.surface, "width": 1}},
     }

@@ -70,7 +70,7 @@ def selection_bytes(parts: Mapping[str, Sequence[Mapping[str, Any]]], theme: The
         traces,
         theme,
         height=bars_height(len(names)),
-        x_title="memory traffic of a layer's selection, GB",
+        x_title="memory traffic, GB",
         legend=True,
         barmode="stack",
         **named_rows(names),

@@ -110,15 +110,15 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def named_rows(names: Sequence[str]) -> dict[str, Any]:
-    """The layout of a figure whose rows have names, the first on top.
+def named_rows(names: Sequence[str], above: int = 0) -> dict[str, Any]:
+    """The layout of a figure whose rows have names, the first on top, with ``above`` pixels more over them.
 
     The room for the names is computed here: measured in the browser it would take a second drawing.
     """
     longest = max((len(line) for name in names for line in name.split("<br>")), default=0)
     order = list(reversed(names))
     axis = {"type": "category", "categoryorder": "array", "categoryarray": order, "showgrid": False}
-    return {"yaxis": axis, "margin": {"l": 14 + CHARACTER * longest}}
+    return {"yaxis": axis, "margin": {"l": 14 + CHARACTER * longest, "t": TOP + above}}
 
 
 @dataclass(frozen=True, slots=True)

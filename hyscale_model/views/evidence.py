@@ -29,8 +29,8 @@ def build(page: Page) -> list[Card]:
     group = page.option("group", list(GROUPS))
     checked = _check(group)
     about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
-    choice = Choice("group", "Group", {name: name for name in GROUPS}, group)
-    cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, choice))
+    choices = [Choice("group", "Group", {name: name for name in GROUPS}, group)] if len(GROUPS) > 1 else []
+    cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, *choices))
     return [*cards, _origins(page), _assumed(data)]
 
 

@@ -51,7 +51,7 @@ def build(page: Page) -> list[Card]:
         Card(
             name="step-times",
             title=f"Time of a {noun(data)}",
-            about=f"Nominal time, selection apart; the line spans 80 % of the draws.{pinned}",
+            about=f"Nominal time by what it is spent on; the line spans 80 % of the draws.{pinned}",
             figure=figures.step_times(data, theme, before),
         ),
         Card(
