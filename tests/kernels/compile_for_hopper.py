@@ -172,7 +172,8 @@ def main():
             build(kernel, constants, tile, inputs, dkeys_ptr="*i64" if scaled else "*fp32")
         if 4 <= heads <= 64 and dim == 128:
             tile = NARROW.at(heads, dim, itemsize)
-            constants |= {"QUERIES": tile.queries(heads), **arguments(heads, dim, itemsize)}
+            sizes = {"QUERIES": tile.queries(heads), "KEYS": KEYS, "LANES": KEYS}
+            constants |= {**sizes, **arguments(heads, dim, itemsize)}
             desc = f"tensordesc<{inputs}[{KEYS}, {dim}],{constants['LAYOUT']!r}>"
             for kernel in (filter_whole_kernel, table_whole_kernel):
                 build(kernel, constants, tile, inputs, desc=desc)
