@@ -61,6 +61,9 @@ class Chunk:
         values: path -> values ``[points, 1]``.
         points: how many.
         draws, seed: of the intervals.
+        problem: why there is no scenario.
+        screened: a search's way: rules are not asked, and of points whose nominal peak does not fit only that is
+            computed.
     """
 
     scenario: Scenario | None
@@ -72,6 +75,7 @@ class Chunk:
     draws: int
     seed: int
     problem: str = ""
+    screened: bool = False
 
     @cached_property
     def id(self) -> str:
@@ -107,7 +111,7 @@ def evaluate(chunk: Chunk) -> Rows:
     scenario = chunk.scenario
     values = {each: column for path, column in chunk.values.items() for each in for_each_system(path, chunk.systems)}
     known: dict[str, np.ndarray] = {}
-    for place, system in enumerate(scenario.systems):
+    for place, system in enumerate(scenario.systems if not chunk.screened else ()):
         # Most systems change nothing that a rule reads.
         alike = repr((system.layout, system.training, system.selection, system.recompute_selection))
         if any(path.startswith("systems.") and path not in FREE for path in values):
@@ -120,6 +124,10 @@ def evaluate(chunk: Chunk) -> Rows:
     for number, pattern in enumerate(patterns.T):
         if pattern.any():
             points = np.flatnonzero(of.ravel() == number)
+            if chunk.screened:
+                points = _fitting(scenario, values, points, rows)
+            if not len(points):
+                continue
             swept = {path: column[points] for path, column in values.items()}
             at = np.ix_(np.flatnonzero(pattern), points)
             try:
@@ -144,7 +152,7 @@ def _problems(
     """Which reason speaks against each point, 0 for none: rules are asked once for each combination they may read."""
     read = [path for path in values if path not in FREE]
     if not read:
-        return np.full(points, texts.setdefault(_problem(scenario, system), len(texts)))
+        return np.full(points, texts.setdefault(problem_of(scenario, system), len(texts)))
     sections: dict[str, list[str]] = {}
     for path in read:
         sections.setdefault(path.partition(".")[0], []).append(path)
@@ -162,7 +170,7 @@ def _problems(
             scenario, **{name: kinds[place[point]] for (name, kinds), place in zip(built, places, strict=True)}
         )
         own = next(other for other in case.systems if other.name == system.name)
-        found[number] = texts.setdefault(_problem(case, own), len(texts))
+        found[number] = texts.setdefault(problem_of(case, own), len(texts))
     return found[inverse]
 
 
@@ -174,7 +182,8 @@ def _combinations(columns: Sequence[np.ndarray]) -> tuple[list[int], np.ndarray]
     return first.tolist(), inverse
 
 
-def _problem(scenario: Scenario, system: System) -> str:
+def problem_of(scenario: Scenario, system: System) -> str:
+    """What speaks against a system of a scenario, empty where nothing does."""
     try:
         check_layout(scenario, system)
     except InputError as error:
@@ -209,6 +218,15 @@ def _evaluate(
     capacity = np.ravel(swept.get("cluster.gpu.memory_bytes", scenario.cluster.gpu.memory_bytes))
     low, _, high = quantiles(peaks)
     rows.verdict[at] = np.where(high <= capacity, 0, np.where(low > capacity, 2, 1))
+
+
+def _fitting(scenario: Scenario, values: Mapping[str, np.ndarray], points: np.ndarray, rows: Rows) -> np.ndarray:
+    """Points at which every system fits at nominal values; the peaks of all are filled in."""
+    evaluator = Evaluator(scenario, values, Draws(0), load_profile(scenario.profile))
+    peaks = np.stack([np.broadcast_to(evaluator.memory(each).peak(), (len(points), 1)) for each in scenario.systems])
+    rows.results["peak_bytes"][:, points] = peaks[:, :, 0]
+    rows.verdict[:, points] = VERDICTS.index("does_not_fit")
+    return points[(peaks[:, :, 0] <= scenario.cluster.gpu.memory_bytes).all(axis=0)]
 
 
 def _put(rows: Rows, name: str, at: tuple[np.ndarray, ...], values: np.ndarray) -> None:
