@@ -13,11 +13,11 @@ FOLDER = Path("scenarios")
 
 def dashboard(
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; others than this machine reach only theirs.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; the default can only be reached from here.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port to listen on.")] = 8050,
 ) -> None:
-    """Show predictions in a browser: what-if, breakdown, memory, evidence.
+    """Show predictions in a browser, and what changes when you change something.
 
     Offers the scenarios of the folder scenarios/ here, or those of the catalogue where there is none.
     """

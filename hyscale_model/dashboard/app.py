@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, no_update
 
 from hyscale_model.dashboard import sidebar
 from hyscale_model.dashboard.answer import answer, resolve, scenario_text
@@ -60,8 +60,15 @@ def _in_the_browser(app: Dash) -> None:
 
     app.clientside_callback(function("restore"), Output("state", "data"), Input("url", "search"))
     app.clientside_callback(function("theme"), Output("theme", "data"), Input("theme", "id"))
+    app.clientside_callback(
+        function("deliver"),
+        Output("view", "children"),
+        Output({"kind": "graph", "name": ALL}, "figure"),
+        Input("answer", "data"),
+        State({"kind": "graph", "name": ALL}, "id"),
+        prevent_initial_call=True,
+    )
     for name, value in (
-        ("fill", Input("texts", "data")),
         ("fill_controls", Input("controls-text", "data")),
         ("fill_message", Input("message-text", "data")),
         ("take_upload", Input("uploaded", "data")),
@@ -74,36 +81,31 @@ def _figures(app: Dash, offer: Offer) -> None:
     """The view of a page."""
 
     @app.callback(
-        Output("view", "children"),
-        Output("shown", "data"),
-        Output("texts", "data"),
-        Output("message-text", "data"),
-        Output({"kind": "graph", "name": ALL}, "figure"),
+        Output("answer", "data"),
         Input("state", "data"),
         Input("theme", "data"),
         Input("uploads", "data"),
-        State("shown", "data"),
         prevent_initial_call=True,
     )
-    def show(state: Any, theme: Any, uploads: Any, shown: Any) -> tuple[Any, ...]:
-        drawn = [each["id"]["name"] for each in ctx.outputs_list[-1]]
-        same = [no_update] * len(drawn)
+    def show(state: Any, theme: Any, uploads: Any) -> Any:
         if not state or not theme:
-            return no_update, no_update, no_update, no_update, same
+            return no_update
+        # What the answer belongs to: answers may overtake one another, and the page takes the one it waits for.
+        asked = {"at": state.get("at"), "theme": theme}
         try:
             cards, texts, problem = view(state, str(theme), uploads or {}, offer)
         except InputError as error:
-            return no_update, no_update, no_update, told(f"error: {error}"), same
+            return asked | {"problem": told(f"error: {error}")}
         except Exception as error:
             LOG.exception("a view failed for %s", state)
             text = f"internal error: {type(error).__name__}. This is a defect of hyscale; the server's log tells more."
-            return no_update, no_update, no_update, told(text), same
-        outline = [[card.name, card.height, bool(card.choices), card.classes] for card in cards]
-        if shown != outline:
-            return [built(card) for card in cards], outline, texts, problem, same
-        # In place: figures move to their new values instead of being drawn anew.
-        figures = {card.name: card.figure for card in cards}
-        return no_update, no_update, texts, problem, [figures[name] for name in drawn]
+            return asked | {"problem": told(text)}
+        return asked | {
+            "problem": problem,
+            "texts": texts,
+            "cards": [built(card) for card in cards],
+            "figures": {card.name: card.figure for card in cards if card.figure is not None},
+        }
 
 
 def _controls(app: Dash, offer: Offer) -> None:
@@ -122,12 +124,14 @@ def _controls(app: Dash, offer: Offer) -> None:
                 # A name that does not go with the rest: the controls stay those of the scenario, the view says why.
                 resolved = resolve(Question(question.scenario), source)
         except InputError:
-            return {"scenarios": _offered(offer, uploads or {}, None)}
+            texts = {"scenarios": _offered(offer, uploads or {}, None)}
+            return {"at": (state or {}).get("at"), "texts": texts}
         changes, ranges = dict(question.changes), {path: ",".join(each) for path, each in question.ranges}
-        return {
+        texts = {
             "scenarios": _offered(offer, uploads or {}, question.scenario),
             "sidebar": sidebar.build(resolved, changes, ranges),
         }
+        return {"at": state.get("at"), "texts": texts}
 
 
 def _files(app: Dash, offer: Offer) -> None:
@@ -136,7 +140,7 @@ def _files(app: Dash, offer: Offer) -> None:
     @app.callback(
         Output("uploads", "data"),
         Output("uploaded", "data"),
-        Output("message-text", "data", allow_duplicate=True),
+        Output("message-text", "data"),
         Input("upload", "data"),
         State("uploads", "data"),
         State("state", "data"),

@@ -66,10 +66,8 @@ def _stores() -> list[Component]:
         dcc.Store(id="state"),
         # What the controls are made from: set when they must be made anew.
         dcc.Store(id="frame"),
-        # What of the view can change in place.
-        dcc.Store(id="shown"),
-        # HTML by the id of the element it belongs in.
-        dcc.Store(id="texts"),
+        # What the server says: cards with their figures and texts, controls, what is wrong with an upload.
+        dcc.Store(id="answer"),
         dcc.Store(id="controls-text"),
         dcc.Store(id="message-text"),
         # Scenarios that stay in the browser, and one that was just chosen there.
@@ -100,14 +98,14 @@ def _tabs() -> list[Component]:
 
 
 def built(card: Card) -> Component:
-    """A card whose texts are still to come, with its figure."""
+    """A card whose texts and figure are still to come."""
     parts: list[Component] = [html.Div(id=f"head-{card.name}")]
     if card.choices:
         parts.append(html.Div(id=f"choices-{card.name}", className="choices"))
     if card.figure is not None:
         height = {"height": f"{card.height}px"}
         identity = {"kind": "graph", "name": card.name}
-        graph = dcc.Graph(id=identity, figure=card.figure, config=_CONFIG, style=height)
+        graph = dcc.Graph(id=identity, config=_CONFIG, style=height)
         parts.append(html.Div(graph, id=f"figure-{card.name}", className="figure", style=height))
     parts.append(html.Div(id=f"body-{card.name}"))
     return html.Section(parts, className=card.classes, **attributes(aria_labelledby=f"title-{card.name}"))

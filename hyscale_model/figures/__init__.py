@@ -11,6 +11,7 @@ from hyscale_model.figures.memory import memory_by_kind, memory_by_stage, memory
 from hyscale_model.figures.overview import peak_memory, step_times
 from hyscale_model.figures.selection import gain_over_lengths, roofline, selection_bytes, selection_over_lengths
 from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme, legend
+from hyscale_model.figures.techniques import techniques
 from hyscale_model.figures.timelines import pipeline, streams
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "step_breakdown",
     "step_times",
     "streams",
+    "techniques",
 ]

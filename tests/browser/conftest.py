@@ -68,6 +68,10 @@ def open_page(context, address):
     def elsewhere(url):
         return [] if url.startswith((address, "data:", "blob:")) else [url]
 
+    def failed(request):
+        # A page that is left gives up what it asked for.
+        return [] if request.failure == "net::ERR_ABORTED" else [f"failed: {request.url}"]
+
     def _open(query="", width=1280, theme="light"):
         page = context.new_page()
         pages.append(page)
@@ -75,7 +79,7 @@ def open_page(context, address):
         page.emulate_media(color_scheme=theme)
         page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+        page.on("requestfailed", lambda request: complaints.extend(failed(request)))
         page.on("request", lambda request: complaints.extend(elsewhere(request.url)))
         page.goto(address + query)
         page.wait_for_selector("#headline strong")

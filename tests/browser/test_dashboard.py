@@ -239,3 +239,25 @@ def test_controls_open_on_a_telephone(open_page):
     page.click('[data-act="controls"]')
     assert page.is_visible(LENGTH)
     assert page.get_attribute('[data-act="controls"]', "aria-expanded") == "true"
+
+
+def test_answers_that_overtake_one_another(open_page):
+    page = open_page(f"?scenario={FIRST}")
+    held = []
+
+    def slow_first(route):
+        # The first answer of all is let go last.
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    before = times(page)
+    page.route("**/_dash-update-component*", slow_first)
+    page.click(HALF)
+    page.wait_for_timeout(300)
+    after = changed(page, lambda: page.click(HALF))
+    held[0].continue_()
+    page.wait_for_timeout(1000)
+    assert times(page) == after != before
+    page.unroute("**/_dash-update-component*")

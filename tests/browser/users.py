@@ -23,8 +23,6 @@ from hyscale_model.views import VIEWS
 
 ROOT = Path(__file__).parents[2]
 EVERY_S = 5.0
-OUTPUTS = ("view.children", "shown.data", "texts.data", "message-text.data")
-GRAPHS = '{"kind":"graph","name":["ALL"]}.figure'
 
 
 def changed_state(generator: random.Random) -> dict:
@@ -40,17 +38,15 @@ def changed_state(generator: random.Random) -> dict:
 
 def ask(address: str, state: dict) -> bytes:
     """Send a change as the page does."""
-    outputs = [{"id": name.partition(".")[0], "property": name.partition(".")[2]} for name in OUTPUTS]
     body = {
-        "output": f"..{'...'.join((*OUTPUTS, GRAPHS))}..",
-        "outputs": [*outputs, []],
+        "output": "answer.data",
+        "outputs": {"id": "answer", "property": "data"},
         "inputs": [
             {"id": "state", "property": "data", "value": state},
             {"id": "theme", "property": "data", "value": "light"},
             {"id": "uploads", "property": "data", "value": None},
         ],
         "changedPropIds": ["state.data"],
-        "state": [{"id": "shown", "property": "data", "value": None}],
     }
     request = urllib.request.Request(
         f"{address}_dash-update-component", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -68,9 +64,9 @@ def user(address: str, until: float, seed: int, took: list[float], failures: lis
     while time.monotonic() < until:
         start = time.monotonic()
         try:
-            answer = json.loads(ask(address, changed_state(generator)))["response"]
-            if "view" not in answer or answer["message-text"]["data"]:
-                failures.append(str(answer.get("message-text")))
+            answer = json.loads(ask(address, changed_state(generator)))["response"]["answer"]["data"]
+            if answer["problem"] or not answer["cards"]:
+                failures.append(str(answer["problem"]))
         except OSError as error:
             failures.append(str(error))
         took.append(time.monotonic() - start)

@@ -4,6 +4,7 @@
 
   const LIMIT_BYTES = 1 << 20;
   const TYPING_MS = 400;
+  const FRAMES = 30;
   const SYSTEMS = "systems";
 
   const find = (id) => document.getElementById(id);
@@ -14,6 +15,9 @@
   // The state of a page: {scenario, set: {path: text}, range: {path: text}, systems: [..] | null, view, options, pinned}.
 
   let state = null;
+  // Questions so far, and the one that the controls belong to.
+  let asked = 0;
+  let framed = 0;
 
   function empty(scenario) {
     return { scenario: scenario, set: {}, range: {}, systems: null, view: null, options: {}, pinned: null };
@@ -55,17 +59,24 @@
     change(next);
     if (encode(next) === encode(state)) return;
     state = next;
+    state.at = ++asked;
     tell("state", state);
-    if (anew) tell("frame", Object.assign({}, state));
+    if (anew) makeControls();
     window.dash_clientside.set_props("url", { search: encode(state) });
     showPlace();
+  }
+
+  function makeControls() {
+    framed = state.at;
+    tell("frame", Object.assign({}, state));
   }
 
   // The address changed: on arrival, and with the browser's back and forward.
   function restore(search) {
     if (state && encode(state) === search) return nothing();
     state = decode(search);
-    tell("frame", Object.assign({}, state));
+    state.at = ++asked;
+    makeControls();
     showPlace();
     return state;
   }
@@ -254,14 +265,42 @@
     if (again) again.focus();
   }
 
-  function fill(texts) {
-    // Cards that are new on the page appear in the next frame.
-    if (put(texts)) requestAnimationFrame(() => put(texts));
+  // Cards that are new on the page appear in one of the next frames.
+  function fill(texts, frames) {
+    if (put(texts) && frames) requestAnimationFrame(() => fill(texts, frames - 1));
   }
 
-  function fill_controls(texts) {
+  // Answers
+
+  let shown = null;
+
+  function deliver(answer, graphs) {
+    const same = graphs.map(nothing);
+    // Answers may overtake one another: the page takes the one it waits for.
+    if (!answer || answer.at !== state.at || answer.theme !== document.documentElement.dataset.theme) return [nothing(), same];
+    fill_message(answer.problem);
+    if (!answer.cards) return [nothing(), same];
+    const outline = JSON.stringify(answer.cards);
+    fill(answer.texts, FRAMES);
+    // In place: figures move to their new values instead of being drawn anew.
+    if (outline === shown) return [nothing(), graphs.map((id) => answer.figures[id.name])];
+    shown = outline;
+    return [answer.cards.map((card) => drawn(card, answer.figures)), same];
+  }
+
+  // A card with its figure in it.
+  function drawn(part, figures) {
+    if (Array.isArray(part)) return part.map((each) => drawn(each, figures));
+    if (!part || !part.props) return part;
+    const props = Object.assign({}, part.props);
+    if (props.id && props.id.kind === "graph") props.figure = figures[props.id.name];
+    if (props.children) props.children = drawn(props.children, figures);
+    return Object.assign({}, part, { props: props });
+  }
+
+  function fill_controls(controls) {
     // Even where the text is the same: readers changed what its controls say.
-    put(texts, true);
+    if (controls && controls.at === framed) put(controls.texts, true);
   }
 
   function fill_message(text) {
@@ -271,7 +310,7 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     hyscale: {
-      restore: restore, fill: fill, fill_controls: fill_controls, fill_message: fill_message,
+      restore: restore, deliver: deliver, fill_controls: fill_controls, fill_message: fill_message,
       take_upload: take_upload, pick: pick, theme: window.hyscaleTheme,
     },
   });

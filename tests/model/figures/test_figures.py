@@ -12,6 +12,7 @@ from hyscale_model.lengths import over_lengths
 from hyscale_model.moments import memory_moments
 from hyscale_model.prediction import MEMORY_KINDS, TERMS
 from hyscale_model.report.units import GIB
+from hyscale_model.studies.decision import decide
 from hyscale_model.timeline import timeline
 
 THEMES = list(figures.THEMES.values())
@@ -48,6 +49,7 @@ def drawn(data, resolve):
             "selection_over_lengths": figures.selection_over_lengths(lengths, data, theme),
             "gain_over_lengths": figures.gain_over_lengths(lengths, data, theme),
             "selection_bytes": figures.selection_bytes(parts, theme),
+            "techniques": figures.techniques(decide(resolve(), draws=4), theme),
             "roofline": figures.roofline(parts, data["scenario"]["cluster"]["gpu"], theme),
         }
 
