@@ -20,10 +20,16 @@ def off(found, wanted):
     return float((found.double() - wanted).norm() / wanted.norm())
 
 
+def need_hopper():
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("Gluon needs a Hopper GPU")
+
+
 @pytest.fixture
 def run_here(monkeypatch):
     """Gluon runs here."""
     if DEVICE == "cuda":
+        need_hopper()
         return
     from emulated import Emulated
 
@@ -157,6 +163,7 @@ def test_another_name_is_told():
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_gluon_and_its_twin_give_the_same_within_rounding(gpu):
+    need_hopper()
     q, keys, indices = latent(512, 64, 2048, 65_536)
     grad_out = normal(512, 64, 512, seed=3).bfloat16()
     results = [

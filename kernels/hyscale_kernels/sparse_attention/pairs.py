@@ -9,8 +9,8 @@ import triton
 
 from hyscale_kernels.sparse_attention.triton.pairs import pairs_kernel
 
-# Keys of both queries, in those of one: where the additions saved are worth the products with keys of the other.
-MOST = 1.375
+# Keys of both queries, in those of one, at which the additions saved are about the products with keys of the other.
+MOST = 1.25
 
 
 class QueryPairs(NamedTuple):
