@@ -394,8 +394,9 @@ def test_many_launches_are_as_one(deterministic):
     assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
     found, grads = Returned(*once[:2]), Returned(bf16(5, 6, 32, seed=4), normal(5, 6, seed=5))
     once = gradients(given, found, grads, deterministic)
-    for left_bytes in (1, 2 * 16 * 64 * 4):
-        again = gradients(given, found, grads, deterministic, left_bytes=left_bytes)
+    # Each query by itself or some together, and what they leave kept or computed twice.
+    for left_bytes, kept in ((1, 0), (1, 2), (2 * 2 * 16 * 128 * 4, 1)):
+        again = gradients(given, found, grads, deterministic, left_bytes=left_bytes, kept_launches=kept)
         assert all(off(a, b.double()) <= 1e-2 for a, b in zip(again, once, strict=True) if a is not None)
         assert torch.equal(again.q, once.q)
         assert not deterministic or torch.equal(again.keys, once.keys)

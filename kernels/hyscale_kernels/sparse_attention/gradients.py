@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from hyscale_kernels.sparse_attention.attend import FACTOR, FACTOR_TYPE, launche
 from hyscale_kernels.sparse_attention.hopper import QUERIES_KEYS, launch, narrow, use_gluon
 from hyscale_kernels.sparse_attention.inputs import Attention, widest_part
 from hyscale_kernels.sparse_attention.pairs import QueryPairs
-from hyscale_kernels.sparse_attention.tiles import KEYS, LEFT_BYTES, PAIRS, QUERIES, SLOTS, Tile
+from hyscale_kernels.sparse_attention.tiles import KEPT_LAUNCHES, KEYS, LEFT_BYTES, PAIRS, QUERIES, SLOTS, Tile
 from hyscale_kernels.sparse_attention.triton.backward import fixed_keys_kernel, keys_kernel, queries_kernel
 from hyscale_kernels.sparse_attention.triton.rows import LOG2E
 from hyscale_kernels.sparse_attention.units import Bounds
@@ -74,12 +75,13 @@ def gradients(
     keys_tile: Tile = KEYS,
     pairs_tile: Tile = PAIRS,
     left_bytes: int = LEFT_BYTES,
+    kept_launches: int = KEPT_LAUNCHES,
 ) -> Gradients:
     """Gradients of what is given.
 
     ``deterministic``: those of keys and values are added up as whole numbers, whose units are known once every query
-    has been seen. What does not fit ``left_bytes`` is then computed twice. ``pairs``: of the indices given. ``impl``
-    None: Triton, for the kernel in Gluon has not been timed.
+    has been seen. What ``kept_launches`` leave is kept until then, and that of others computed twice. ``pairs``: of the
+    indices given. ``impl`` None: Triton, for the kernel in Gluon has not been timed.
 
     Raises:
         ValueError: Gluon where it cannot run.
@@ -112,12 +114,14 @@ def gradients(
         return left
 
     units: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
-    last = None
+    kept_ones: deque[Left] = deque()
     if deterministic:
         bounds = Bounds.of(given, grads.out)
         for part in parts:
-            last = left_by(*part)
-            bounds.add(last, rows, given)
+            left = left_by(*part)
+            bounds.add(left, rows, given)
+            if len(kept_ones) < kept_launches:
+                kept_ones.append(left)
         units = bounds.units()
     kind = torch.int32 if deterministic else torch.float32
     dkeys = Sums(torch.zeros(given.keys.shape, dtype=kind, device=device), units[0])
@@ -125,7 +129,7 @@ def gradients(
     if given.values is not None:
         dvalues = Sums(torch.zeros(given.values.shape, dtype=kind, device=device), units[1])
     for part in parts:
-        left = last if last is not None and last.first == part[0] else left_by(*part)
+        left = kept_ones.popleft() if kept_ones else left_by(*part)
         add_to_keys(given, grads, left, rows, pairs, dkeys, dvalues, keys_tile, pairs_tile)
     return Gradients(
         dq.to(given.q.dtype),

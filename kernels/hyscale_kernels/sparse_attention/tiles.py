@@ -40,3 +40,6 @@ SLOTS = 128
 ADDED_TILES = 8
 # What programs of one launch leave to those of the next, bytes.
 LEFT_BYTES = 2**28
+# Launches whose p and dz are kept until the units of deterministic sums are known: 4 GiB, of 8,192 queries of 64 heads
+# and 2,048 keys.
+KEPT_LAUNCHES = 16
