@@ -69,7 +69,6 @@ def _share(
         stage = step % STAGES
         places = gl.load(indices_ptr + start + slots, mask=start + slots < k, other=-1)
         logits = products(q_first, q_second, q_rest, wide, rest, full_first, full_second, step, zero, STAGES)
-        mbarrier.arrive(empty_second.index(stage), count=1)
         share = gl.exp2(gl.where(gl.expand_dims(places >= 0, 0), logits * scale - base, float("-inf")))
         shares.store(share)
         mbarrier.arrive(shares_full.index(0), count=1)
@@ -79,6 +78,7 @@ def _share(
         token_rest = warpgroup_mma(slopes, rest.index(stage), dq_rest, is_async=True)
         dq, dq_rest = warpgroup_mma_wait(0, deps=(token, token_rest))
         mbarrier.arrive(empty_first.index(stage), count=1)
+        mbarrier.arrive(empty_second.index(stage), count=1)
         step += 1
     store_columns(dq_ptr, dq, WIDE + REST, 0)
     store_columns(dq_ptr, dq_rest, WIDE + REST, WIDE)

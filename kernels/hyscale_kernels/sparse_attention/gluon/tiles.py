@@ -1,7 +1,7 @@
 """What kernels in Gluon share: rows in shared memory, and the group of warps that gathers keys.
 
-A tile of keys has two parts, each with barriers of its own: the first half of the wide columns with the rest, and the
-second half. Products begin before all of a tile is there, and the next tile comes in before all of it is done with.
+A tile of keys has two parts, each with barriers of its own: the first half of the wide columns, and the second with the
+rest. Products begin before all of a tile is there, and the next tile comes in before all of it is done with.
 """
 
 from triton.experimental import gluon
@@ -81,10 +81,10 @@ def gather(
         rows_short = keys_ptr + gl.expand_dims(at_short.to(gl.int64) * key_stride, 1) + columns_short
         mbarrier.wait(empty_first.index(stage), phase)
         async_copy.async_copy_global_to_shared(wide.index(stage).slice(0, HALF, dim=1), rows)
-        async_copy.async_copy_global_to_shared(rest.index(stage), rows_short)
         async_copy.mbarrier_arrive(full_first.index(stage), increment_count=False)
         mbarrier.wait(empty_second.index(stage), phase)
         async_copy.async_copy_global_to_shared(wide.index(stage).slice(HALF, HALF, dim=1), rows + HALF)
+        async_copy.async_copy_global_to_shared(rest.index(stage), rows_short)
         async_copy.mbarrier_arrive(full_second.index(stage), increment_count=False)
         at_long = _places(indices_ptr, start + KEYS, slots_long, k)
         at_short = _places(indices_ptr, start + KEYS, slots_short, k)
@@ -102,12 +102,12 @@ def products(rows_first, rows_second, rows_rest, wide, rest, full_first, full_se
     fence_async_shared()
     first = wide.index(stage).slice(0, HALF, dim=1).permute((1, 0))
     token = warpgroup_mma(rows_first, first, zero, use_acc=False, is_async=True)
-    if rows_rest is not None:
-        token = warpgroup_mma(rows_rest, rest.index(stage).permute((1, 0)), token, is_async=True)
     mbarrier.wait(full_second.index(stage), phase)
     fence_async_shared()
     second = wide.index(stage).slice(HALF, HALF, dim=1).permute((1, 0))
     token = warpgroup_mma(rows_second, second, token, is_async=True)
+    if rows_rest is not None:
+        token = warpgroup_mma(rows_rest, rest.index(stage).permute((1, 0)), token, is_async=True)
     return warpgroup_mma_wait(0, deps=(token,))
 
 
