@@ -13,6 +13,7 @@ from hyscale_model.figures.selection import gain_over_lengths, roofline, selecti
 from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme, legend
 from hyscale_model.figures.techniques import techniques
 from hyscale_model.figures.timelines import pipeline, streams
+from hyscale_model.figures.tornado import tornado
 
 __all__ = [
     "DARK",
@@ -38,4 +39,5 @@ __all__ = [
     "step_times",
     "streams",
     "techniques",
+    "tornado",
 ]

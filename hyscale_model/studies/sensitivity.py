@@ -37,11 +37,13 @@ LEAST_SWING = 1e-9
 class Probe(Draws):
     """Draws that vary one unknown a column: ``columns_of`` names the columns of each and its uniforms there.
 
-    ``names`` collects every unknown that was asked for.
+    ``names`` collects every unknown that was asked for. ``own`` makes each probe a key of its own: samples of rates are
+    remembered by their draws, and another probe varies other columns.
     """
 
     columns_of: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict, compare=False)
     names: dict[str, None] = field(default_factory=dict, compare=False)
+    own: object = field(default_factory=object, repr=False)
 
     def uniform(self, name: str) -> np.ndarray:
         """0.5 everywhere but in the columns of this unknown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hyscale_model.views import breakdown, decision, evidence, memory, selection, timeline, whatif
+from hyscale_model.views import breakdown, decision, evidence, memory, selection, sensitivity, timeline, whatif
 from hyscale_model.views.cards import Card
 from hyscale_model.views.page import Page
 
@@ -24,6 +24,7 @@ VIEWS: Mapping[str, View] = {
     "memory": View("Memory", memory.build),
     "selection": View("Selection", selection.build),
     "timeline": View("Timeline", timeline.build),
+    "sensitivity": View("Sensitivity", sensitivity.build),
     "decision": View("Decision", decision.build),
     "evidence": View("Evidence", evidence.build),
 }

@@ -22,6 +22,7 @@ PICTURES = {
     "memory": ("view=memory", 1280, 900, "light"),
     "selection": ("view=selection", 1280, 900, "light"),
     "timeline": ("view=timeline", 1280, 720, "dark"),
+    "sensitivity": ("view=sensitivity", 1280, 900, "dark"),
     "decision": ("view=decision", 1280, 900, "light"),
     "evidence": ("view=evidence", 1280, 900, "light"),
     "telephone": (f"layout.vpp=3&{PINNED}", 390, 844, "light"),

@@ -13,6 +13,7 @@ from hyscale_model.moments import memory_moments
 from hyscale_model.prediction import MEMORY_KINDS, TERMS
 from hyscale_model.report.units import GIB
 from hyscale_model.studies.decision import decide
+from hyscale_model.studies.sensitivity import sensitivity
 from hyscale_model.timeline import timeline
 
 THEMES = list(figures.THEMES.values())
@@ -49,6 +50,7 @@ def drawn(data, resolve):
             "selection_over_lengths": figures.selection_over_lengths(lengths, data, theme),
             "gain_over_lengths": figures.gain_over_lengths(lengths, data, theme),
             "selection_bytes": figures.selection_bytes(parts, theme),
+            "tornado": figures.tornado(sensitivity(resolve(), draws=4), theme),
             "techniques": figures.techniques(decide(resolve(), draws=4), theme),
             "roofline": figures.roofline(parts, data["scenario"]["cluster"]["gpu"], theme),
         }
@@ -199,6 +201,14 @@ def test_the_legend_names_every_colour_once(drawn):
 def test_the_pipeline_shows_every_pass(drawn, resolve):
     found = timeline(resolve(), "hyscale")
     assert sum(len(trace.x) for trace in drawn()["pipeline"].data[:2]) == len(found.passes)
+
+
+def test_the_tornado_starts_at_the_nominal_speed_up(drawn, predicted):
+    nominal = predicted()["speedup"]["hyscale/megatron"]["nominal"]
+    less, more = drawn()["tornado"].data
+    assert list(less.base) == list(more.base) == pytest.approx([nominal] * len(less.x))
+    assert max(less.x) <= 1e-9
+    assert min(more.x) >= -1e-9
 
 
 def test_traffic_is_that_of_the_operations(drawn, resolve):

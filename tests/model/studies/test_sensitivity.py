@@ -113,3 +113,9 @@ def test_a_layer_has_no_lengths_and_one_system_nothing_to_compare():
     assert sensitivity(read("scope={layer: dsa}"), draws=2)["break_even"] == []
     with pytest.raises(InputError, match="one system"):
         sensitivity(read(systems=["hyscale"]))
+
+
+def test_what_was_asked_before_changes_nothing(resolve):
+    first = sensitivity(resolve(), draws=4)
+    sensitivity(resolve(systems=("megatron", "megatron-best")), draws=4)
+    assert sensitivity(resolve(), draws=4) == first
