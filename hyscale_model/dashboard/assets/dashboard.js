@@ -272,7 +272,9 @@
 
   // Answers
 
+  // What the page shows: its cards, and each figure as text.
   let shown = null;
+  let plotted = {};
 
   function deliver(answer, graphs) {
     const same = graphs.map(nothing);
@@ -282,8 +284,13 @@
     if (!answer.cards) return [nothing(), same];
     const outline = JSON.stringify(answer.cards);
     fill(answer.texts, FRAMES);
-    // In place: figures move to their new values instead of being drawn anew.
-    if (outline === shown) return [nothing(), graphs.map((id) => answer.figures[id.name])];
+    const before = plotted;
+    plotted = {};
+    Object.entries(answer.figures).forEach(([name, figure]) => { plotted[name] = JSON.stringify(figure); });
+    // In place: figures move to their new values instead of being drawn anew, those without new ones are left alone.
+    if (outline === shown) {
+      return [nothing(), graphs.map(({ name }) => (plotted[name] === before[name] ? nothing() : answer.figures[name]))];
+    }
     shown = outline;
     return [answer.cards.map((card) => drawn(card, answer.figures)), same];
   }
