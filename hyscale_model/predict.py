@@ -39,7 +39,7 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         InputError: a reported metric does not exist.
     """
     scenario = resolved.scenario
-    profile = load_profile(scenario.profile)
+    profile = load_profile(scenario.profile, scenario.cluster.gpu.architecture)
     sampled = Draws(draws, seed)
     values = draw_assumptions(scenario, sampled)
     evaluator = Evaluator(scenario, values, sampled, profile)

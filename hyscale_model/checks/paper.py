@@ -14,6 +14,8 @@ from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
 from hyscale_model.scenario.schema import Scenario
 
+# Published scenarios of the paper, by catalogue name.
+PAPER = ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")
 AXES: dict[str, tuple[Any, ...]] = {
     "training.index_precision": ("bf16", "fp8"),
     "causal_skip": (True, False),

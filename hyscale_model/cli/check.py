@@ -14,6 +14,8 @@ class Group(StrEnum):
     """Groups of checks."""
 
     paper = "paper"
+    memory = "memory"
+    runs = "runs"
 
 
 def check(

@@ -32,6 +32,8 @@ def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
         tied=model.tie_word_embeddings,
+        # A layer that predicts computes an index of its own (GLM-5.2), and has experts.
+        predicted=((attentions[0].kind, "moe"),) * model.num_nextn_predict_layers,
     )
 
 
@@ -121,7 +123,8 @@ def _dense(model: DeepseekV3) -> Attention:
             groups=heads,
             key_width=model.qk_nope_head_dim + model.qk_rope_head_dim,
             value_width=model.v_head_dim,
-            gathered_values=_latent(model),
+            # Context ranks exchange keys and values as the core reads them, not the latent (Megatron-Core, MLA).
+            gathered_values=heads * (model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim),
         ),
         norm_parameters=model.q_lora_rank + model.kv_lora_rank,
         passed_values=_passed(model),

@@ -7,6 +7,8 @@ from hyscale_model.families.anatomy import Projection
 from hyscale_model.layers.operation import Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES
 
+FP8_CAST_BYTES = 4
+
 
 def gemm(
     name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
@@ -36,6 +38,17 @@ def _product(name: str, term: str, tokens: Number, weights: Number, values: Numb
         launches=products,
     )
     return Task(name=name, term=term, work=work)
+
+
+def cast(name: str, term: str, values: Number, fp8: Number) -> tuple[Task, ...]:
+    """BF16 values of a product's input as FP8, in both orientations that its forward and backward read.
+
+    2 bytes read and 2 x 1 written a value (Transformer Engine's rowwise and columnwise copies; scales are small).
+    """
+    if not fp8:
+        return ()
+    work = Operation(family="elementwise", hbm_bytes=FP8_CAST_BYTES * values)
+    return (Task(name=f"{name}.cast", term=term, work=work),)
 
 
 def elementwise(name: str, values: Number, term: str = "other_compute", launches: int = 1) -> Task:

@@ -1,9 +1,9 @@
-"""What stands before the first and after the last layer: embedding, output head, cross-entropy."""
+"""What stands before the first and after the last layer: embedding, output head, cross-entropy, further tokens."""
 
 from __future__ import annotations
 
 from hyscale_model.families.anatomy import Anatomy
-from hyscale_model.layers.common import gemm
+from hyscale_model.layers.common import elementwise, gemm
 from hyscale_model.layers.operation import Block, Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
@@ -43,3 +43,24 @@ def head_block(case: Scenario, sizes: Sizes, anatomy: Anatomy) -> Block:
             gemm("head.product", TERM, tokens, hidden, vocabulary, 0.0, backward=True),
         ),
     )
+
+
+def prediction_block(case: Scenario, sizes: Sizes, anatomy: Anatomy) -> Block:
+    """What a layer of multi-token prediction has beside its layer: a product of two hidden vectors, and the head again.
+
+    The normalised embedding of the next token and the normalised hidden vector, side by side, are projected to one:
+    2 n 2 h h FLOP (DeepSeek-V3 report, arXiv 2412.19437, section 2.2). Head and embedding are shared with the model.
+    """
+    head, hidden = head_block(case, sizes, anatomy), anatomy.hidden
+    fp8 = float(case.training.precision == "fp8")
+    passes = 3 * 2 * sizes.queries * hidden
+    width = hidden / case.layout.tp
+    joined = (
+        elementwise("mtp.norms", passes, launches=3),
+        gemm("mtp.projection", "projections", sizes.tokens, 2 * hidden, width, fp8),
+    )
+    back = (
+        gemm("mtp.projection", "projections", sizes.tokens, 2 * hidden, width, fp8, backward=True),
+        elementwise("mtp.norms_backward", 1.5 * passes, launches=3),
+    )
+    return Block(name="mtp", forward=(*joined, *head.forward), recompute=(), backward=(*head.backward, *back))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, where
 from hyscale_model.families.anatomy import FeedForward
-from hyscale_model.layers.common import elementwise, gemm
+from hyscale_model.layers.common import cast, elementwise, gemm
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
@@ -43,7 +43,9 @@ def _two_products(
     fp8 = float(case.training.precision == "fp8")
     passes = 2 if backward else 1
     up = matrices - 1
+    values = sizes.tokens * (hidden + (up if backward else 1) * width)
     return (
+        *cast(f"{name}.inputs", term, values, fp8),
         gemm(f"{name}.up", term, sizes.tokens, hidden, up * width, fp8, backward),
         elementwise(f"{name}.activation", passes * (up + 1) * sizes.tokens * width, term),
         gemm(f"{name}.down", term, sizes.tokens, width, hidden, fp8, backward),
@@ -94,7 +96,9 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
     excess = case.training.moe_imbalance - 1
     waits = Operation(family="grouped_gemm", flops=flops * excess, fp8=fp8, launches=0)
+    cast_values = copies * (hidden + (1 if passes == 1 else ffn.matrices - 1) * width)
     return (
+        *cast("moe.expert_inputs", "moe", cast_values, fp8),
         Task(name="moe.experts", term="moe", work=experts),
         Task(name="moe.activation", term="moe", work=Operation(family="elementwise", hbm_bytes=activation)),
         Task(name="moe.wait", term="waiting", work=waits),

@@ -19,8 +19,14 @@ def gpu_named(name: str) -> Gpu:
     return Gpu(name=name, **catalog.entry("gpus", name).values)
 
 
-def load_profile(name: str) -> Profile:
-    """A shipped profile by name, or a profile file by path."""
+# The shipped rates of an architecture other than Hopper, where a scenario asks for the published ones.
+PUBLISHED = "published"
+
+
+def load_profile(name: str, architecture: str = "hopper") -> Profile:
+    """A shipped profile by name, or a profile file by path; ``published`` stands for that of the architecture."""
+    if name == PUBLISHED and f"{name}-{architecture}" in catalog.names("profiles"):
+        return _shipped(f"{name}-{architecture}")
     if name not in catalog.names("profiles") and Path(name).suffix in (".yaml", ".yml", ".json"):
         return Profile.parse(load(name).data)
     try:

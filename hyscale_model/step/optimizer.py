@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hyscale_model.arrays import Number, equals
-from hyscale_model.families import anatomy
+from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
@@ -23,6 +23,11 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
         # The last stage of a pipeline keeps a copy of the embedding that a tied head multiplies by.
         "head": (body.head + (body.vocabulary * body.hidden if body.tied and layout.pp > 1 else 0)) / layout.tp,
     }
+    if body.predicted:
+        # The projection and three norms; ranks of a last stage of their own also hold a copy of the embedding.
+        projection = 2 * body.hidden * body.hidden / layout.tp + 3 * body.hidden
+        copy = body.embedding / layout.tp if layout.pp > 1 and not body.tied else 0
+        shared["mtp"] = projection + copy / body.predicted_layers
     # A table of n-grams is looked up by every token like experts are, and spread over the same ranks.
     experts: dict[str, Number] = {}
     if body.table:
@@ -40,6 +45,15 @@ def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
             experts[ffn.kind] = ffn.experts * ffn.expert_parameters(body.hidden) / (layout.ep * layout.etp)
     names = block_names(body)
     return _column(shared, names), _column(experts, names)
+
+
+def layer_parameters(case: Scenario, body: Anatomy) -> Number:
+    """Parameters of the largest layer on one GPU, experts included."""
+    shared, experts = block_parameters(case)
+    both = dict(zip(block_names(body), shared + experts, strict=True))
+    attention = np.maximum.reduce([both[f"{each.kind}.input"] for each in body.attentions])
+    largest: Number = attention + np.maximum.reduce([both[each.kind] for each in body.feed_forwards])
+    return largest
 
 
 def _column(values: dict[str, Number], names: tuple[str, ...]) -> np.ndarray:

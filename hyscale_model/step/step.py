@@ -16,6 +16,7 @@ from hyscale_model.prediction import TERMS, Origin
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
+from hyscale_model.step.hidden import FLAGS, exposed, forward_share, kept_share, spread
 from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
@@ -95,6 +96,10 @@ def step_times(
 
     scope = cases[0].scope
     groups = join(pipelines, columns)
+    contention = np.broadcast_to(rates.factor("overlap_contention"), by_case).ravel()
+    times.hide(cases, groups[0].counts.sum(axis=0), contention, columns)
+    # Sends beside computation cost what they occupy of the GPU.
+    sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
@@ -104,7 +109,8 @@ def step_times(
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
-        optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
+        optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
+        exchange = _exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
         if isinstance(scope, LayerScope):
             optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
         ending = optimizer + exchange
@@ -180,6 +186,36 @@ class _BlockTimes:
             self.forward[block].reshape(by_case)[members] = ahead
             self.backward[block].reshape(by_case)[members] = total - ahead
 
+    def hide(self, cases: Sequence[Scenario], counts: np.ndarray, contention: np.ndarray, columns: int) -> None:
+        """Take out what other computation hides, by the flags of each layout.
+
+        Args:
+            cases: one scenario each.
+            counts: blocks of the whole model, shape (blocks,).
+            contention: compute time lost per second of hidden transfer, over the flat axis.
+            columns: points x draws of a case.
+        """
+        for term, group, flag, left in FLAGS:
+            wanted = spread(cases, flag, columns)
+            if not wanted.any():
+                continue
+            blocks = [block for block, name in self.terms if name == term]
+            transfer = sum(
+                (counts[block] * self.terms[block, term] for block in blocks), start=np.zeros_like(contention)
+            )
+            computation = counts @ (self.forward + self.backward) - transfer
+            kept, hidden = kept_share(transfer, computation, left, contention)
+            kept, hidden = np.where(wanted, kept, 1.0), np.where(wanted, hidden, 0.0)
+            share = np.repeat([forward_share(case) for case in cases], columns)
+            for block in blocks:
+                seconds = self.terms[block, term]
+                saved = (1 - kept) * seconds
+                self.forward[block] -= share * saved
+                self.backward[block] -= (1 - share) * saved
+                before = self.hidden.get((block, group), 0.0)
+                self.hidden[block, group] = before + hidden * seconds
+                self.terms[block, term] = kept * seconds
+
     @staticmethod
     def _set(
         table: dict[tuple[int, str], np.ndarray],
@@ -229,8 +265,10 @@ def _once(
     rates: Rates,
     counts: Sequence[np.ndarray],
     shape: tuple[int, int],
-) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
-    """Seconds of optimizer and gradient exchange of each pipeline rank, shape (pp, cases x points x draws).
+) -> dict[bytes, np.ndarray]:
+    """Seconds of optimizer, gradients' reduction and parameters' gather of each pipeline rank.
+
+    Each has shape (3, pp, cases x points x draws).
 
     By the blocks that the ranks hold; cases that differ in selection alone are computed once.
     """
@@ -249,14 +287,38 @@ def _once(
                 operations.append(optimizer_operation(cases[first], sizes[first], replicated, routed))
                 places.append((key, rank, members, replicated, routed))
     seconds = rates.coefficients.evaluate([[rates.cost(operation)] for operation in operations], shape)
-    result = {key: np.empty((2, count.shape[0], len(cases), *shape)) for key, count in held.items()}
+    result = {key: np.empty((3, count.shape[0], len(cases), *shape)) for key, count in held.items()}
     for row, (key, rank, members, replicated, routed) in enumerate(places):
         transfers = gradient_transfers(cases[members[0]], replicated, routed)
         result[key][0, rank, members] = seconds[row]
-        result[key][1, rank, members] = sum(networks[members[0]].seconds(transfer) for transfer in transfers)
-    return {
-        key: (part[0].reshape(part.shape[1], -1), part[1].reshape(part.shape[1], -1)) for key, part in result.items()
-    }
+        for index, kind in enumerate(("reduce_scatter", "all_gather"), start=1):
+            parts = (networks[members[0]].seconds(transfer) for transfer in transfers if transfer.kind == kind)
+            result[key][index, rank, members] = sum(parts)
+    return {key: part.reshape(3, part.shape[1], -1) for key, part in result.items()}
+
+
+def _exchange(
+    cases: Sequence[Scenario],
+    group: Structure,
+    exchanges: tuple[np.ndarray, np.ndarray],
+    passes: tuple[np.ndarray, np.ndarray],
+    at: slice | np.ndarray,
+    columns: int,
+) -> np.ndarray:
+    """Seconds of gradient and parameter exchange that a step shows, shape (pp, n)."""
+    reduced, gathered = exchanges
+    ahead, back = (group.rank_counts @ seconds for seconds in passes)
+    # One layer in as many as the rank has: three blocks of attention and one behind it are a layer.
+    left = 4 / np.maximum(group.rank_counts.sum(axis=1, keepdims=True), 4)
+    zero = np.repeat([int(case.layout.zero) for case in cases], columns)[at]
+    late = np.where(spread(cases, "overlap_grad_reduce", columns)[at], exposed(reduced, back, left), reduced)
+    early = np.where(spread(cases, "overlap_param_gather", columns)[at], exposed(gathered, ahead, left), gathered)
+    if not (zero > 1).any():
+        return late + early
+    times = group.micro_batches
+    shared_gradients = times * exposed(reduced, back, left)
+    shared_parameters = times * (exposed(gathered, ahead, left) + exposed(gathered, back, left))
+    return np.where(zero > 1, shared_gradients, late) + np.where(zero > 2, shared_parameters, early)
 
 
 def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
@@ -266,7 +328,7 @@ def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
     floors: dict[str, float] = {}
     case = priced.cases[index]
     for block, runs in zip(case.blocks, step.runs.tolist(), strict=True):
-        for part in priced.parts(block, case.recompute) if runs else ():
+        for part in priced.parts(block, case.training) if runs else ():
             by_resource = shares.setdefault(part.term, {})
             by_resource[part.resource] = by_resource.get(part.resource, 0.0) + runs * part.seconds
             floors[part.term] = floors.get(part.term, 0.0) + runs * part.floor_s

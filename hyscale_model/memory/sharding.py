@@ -1,0 +1,37 @@
+"""Parameters, gradients and optimizer state of each rank, by ZeRO stage (arXiv 1910.02054).
+
+Bytes a parameter: 2 as BF16, 4 or 2 of accumulated gradient, 12 of FP32 master and Adam moments. Stage 1 spreads the
+optimizer state over data and context ranks (Megatron-LM's distributed optimizer), stage 2 gradients too, stage 3
+parameters too; what a layer computes with is gathered then, one layer ahead of the one at work.
+"""
+
+from __future__ import annotations
+
+from hyscale_model.arrays import Number, equals
+from hyscale_model.families import anatomy
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
+from hyscale_model.memory.holdings import Stages
+from hyscale_model.scenario.schema import Scenario
+from hyscale_model.step.optimizer import ADAM_STATES, layer_parameters, optimizer_shards
+
+# The layer at work and the next one.
+GATHERED_LAYERS = 2
+
+
+def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Number]:
+    """Bytes by kind that are there all the time, broadcastable to (stages, points, draws)."""
+    zero = case.layout.zero
+    shared, experts = stages.held
+    shards = optimizer_shards(case, sizes)
+    sharded = shared / shards[0] + experts / shards[1]
+    whole = shared + experts
+    layer = layer_parameters(case, anatomy(case.model)) if zero > 1 else 0.0
+    parameters = sharded + GATHERED_LAYERS * layer if zero > 2 else whole
+    gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
+    # The gradient of the layer at work is whole until it is reduced.
+    gradients = sharded * gradient + BF16_BYTES * layer if zero > 1 else whole * gradient
+    return {
+        "parameters": BF16_BYTES * parameters,
+        "gradients": gradients,
+        "optimizer": FP32_BYTES * ADAM_STATES * sharded,
+    }
