@@ -137,6 +137,7 @@ class FeedForward:
         matrices: 3 for gated (SwiGLU), 2 for plain ones.
         intermediate: width of the dense layer, or of one routed expert.
         experts, chosen: routed experts, and how many a token meets; 0 for dense.
+        groups, open_groups: groups the experts are divided into, and of how many a token may choose experts.
         shared_intermediate: summed width of the shared experts.
         router_parameters: of the gate, with biases.
         bias: biases of a dense layer.
@@ -147,6 +148,8 @@ class FeedForward:
     matrices: int = 3
     experts: int = 0
     chosen: int = 0
+    groups: int = 1
+    open_groups: int = 1
     shared_intermediate: int = 0
     router_parameters: int = 0
     bias: int = 0

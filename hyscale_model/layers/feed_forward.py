@@ -8,13 +8,17 @@ Floors per rank with n tokens, hidden h, intermediate i, t experts a token:
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, equals, where
+from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import FeedForward
 from hyscale_model.layers.common import cast, elementwise, gemm
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
+
+
+# Streams on which Transformer Engine runs the products of a rank's experts.
+EXPERT_STREAMS = 4
 
 
 def feed_forward_block(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int) -> Block:
@@ -91,7 +95,8 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
         flops=flops,
         hbm_bytes=passes * BF16_BYTES * (weights + values),
         fp8=fp8,
-        launches=2 * passes,
+        # One product an expert (Transformer Engine's GroupedLinear), on several streams.
+        launches=2 * passes * ffn.experts / layout.ep / EXPERT_STREAMS,
     )
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
     excess = case.training.moe_imbalance - 1
@@ -114,7 +119,8 @@ def _exchange(name: str, case: Scenario, sizes: Sizes, ffn: FeedForward, hidden:
     layout, experts = case.layout, ffn.chosen
     nodes = layout.ep * layout.etp / case.cluster.gpus_per_node
     holders = where(nodes > 1, nodes, layout.ep)
-    copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(holders, experts), experts)
+    reached = holders * reachable(holders, ffn.groups, ffn.open_groups)
+    copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(reached, experts), experts)
     sent = sizes.queries * copies
     payload = case.training.moe_imbalance * sent * hidden * BF16_BYTES
     work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
@@ -129,6 +135,19 @@ def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number
     payload = BF16_BYTES * copies * etp * hidden
     work = Transfer(kind=kind, group="etp", payload_bytes=payload)
     return (Task(name=name, term="ep_communication_exposed", work=work),)
+
+
+def reachable(holders: Number, groups: int, opened: int) -> Number:
+    """Share of the holders that a token may reach, when it chooses experts of ``opened`` of ``groups`` groups.
+
+    Groups lie side by side: with as many holders or more, the share of the groups; a holder of m groups is reached
+    unless all of them are closed, which has the probability C(groups - m, opened) / C(groups, opened).
+    """
+    together = maximum(groups / holders, 1)
+    closed: Number = 1.0
+    for taken in range(opened):
+        closed = closed * maximum(groups - together - taken, 0) / (groups - taken)
+    return 1 - closed
 
 
 def distinct(holders: Number, experts: Number) -> Number:

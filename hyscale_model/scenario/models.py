@@ -51,13 +51,15 @@ class LatentModel(Transformer):
     n_routed_experts: Count
     num_experts_per_tok: Count
     n_shared_experts: CountOrZero
+    n_group: Count = assumed(1, "a token may choose among all experts")
+    topk_group: Count = assumed(1, "a token may choose among all experts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepseekV3(LatentModel):
     """Dense latent attention."""
 
-    model_type: Literal["deepseek_v3", "deepseek_v2"]
+    model_type: Literal["deepseek_v3"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +185,6 @@ LAYER_KINDS: Mapping[str, tuple[str, ...]] = {
     "glm_moe_dsa": ("dsa",),
     "deepseek_v32": ("dsa",),
     "deepseek_v3": ("mla",),
-    "deepseek_v2": ("mla",),
     "qwen4_exp": ("gdn", "qsa"),
     "qwen3_moe": ("gqa",),
     "llama": ("gqa",),
