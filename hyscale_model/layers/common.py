@@ -14,7 +14,14 @@ def gemm(
     name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
 ) -> Task:
     """A product of ``tokens`` rows; its backward is two (input and weight gradient) of the same size."""
-    return _product(name, term, tokens, inputs * outputs, inputs + outputs, fp8, 2 if backward else 1)
+    products = 2 if backward else 1
+    shallow = inverse_depth(tokens, inputs, outputs, products)
+    return _product(name, term, tokens, inputs * outputs, inputs + outputs, fp8, products, shallow)
+
+
+def inverse_depth(tokens: Number, inputs: Number, outputs: Number, products: int) -> Number:
+    """Mean of 1 over what products sum over: inputs forward, outputs and tokens in the two products of a backward."""
+    return 1 / inputs if products == 1 else (1 / outputs + 1 / tokens) / 2
 
 
 def projection(
@@ -24,17 +31,29 @@ def projection(
     inputs = each.inputs / tp if each.split == "inputs" else each.inputs
     outputs = each.outputs / tp if each.split == "outputs" else each.outputs
     groups = each.groups / tp if each.split == "groups" else each.groups
+    shallow = inverse_depth(tokens, inputs, outputs, products)
+    values = groups * (inputs + outputs)
     return _product(
-        f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, groups * (inputs + outputs), fp8, products
+        f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, values, fp8, products, shallow
     )
 
 
-def _product(name: str, term: str, tokens: Number, weights: Number, values: Number, fp8: Number, products: int) -> Task:
+def _product(
+    name: str,
+    term: str,
+    tokens: Number,
+    weights: Number,
+    values: Number,
+    fp8: Number,
+    products: int,
+    shallow: Number,
+) -> Task:
     work = Operation(
         family="gemm",
         flops=products * 2 * tokens * weights,
         hbm_bytes=products * BF16_BYTES * (tokens * values + weights),
         fp8=fp8,
+        inverse_depth=shallow,
         launches=products,
     )
     return Task(name=name, term=term, work=work)

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import FeedForward
-from hyscale_model.layers.common import cast, elementwise, gemm
+from hyscale_model.layers.common import cast, elementwise, gemm, inverse_depth
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
 
+# Small kernels around the top-k of a router: scores, normalisation, maps, auxiliary loss, counts of tokens (Megatron-LM
+# megatron/core/transformer/moe/{router,moe_utils,token_dispatcher}.py), over rows of one FP32 value an expert.
+ROUTING_LAUNCHES = 30
+ROUTING_PASSES = 2 * 12
 # Streams on which Transformer Engine runs the products of a rank's experts.
 EXPERT_STREAMS = 4
 
@@ -62,6 +66,7 @@ def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: 
     tasks = [
         elementwise("moe.norm", (2 + backward) * rows * hidden),
         gemm("moe.router", "moe", rows, hidden, ffn.experts, 0.0, backward),
+        elementwise("moe.routing", ROUTING_PASSES * rows * ffn.experts, "moe", ROUTING_LAUNCHES),
         elementwise("moe.permute", 2 * copies * hidden, "moe", launches=3),
         _exchange("moe.dispatch", case, sizes, ffn, hidden),
         *_expert_tensor("moe.gather", "all_gather", case, copies, hidden),
@@ -90,11 +95,17 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
     flops = passes * ffn.matrices * 2 * copies * hidden * width
     weights = ffn.experts / layout.ep * ffn.matrices * hidden * width
     values = copies * (2 * hidden + ffn.matrices * width)
+    share = copies * layout.ep / ffn.experts
     experts = Operation(
         family="grouped_gemm",
         flops=flops,
         hbm_bytes=passes * BF16_BYTES * (weights + values),
         fp8=fp8,
+        inverse_depth=(
+            inverse_depth(share, hidden, (ffn.matrices - 1) * width, passes) * (ffn.matrices - 1)
+            + inverse_depth(share, width, hidden, passes)
+        )
+        / ffn.matrices,
         # One product an expert (Transformer Engine's GroupedLinear), on several streams.
         launches=2 * passes * ffn.experts / layout.ep / EXPERT_STREAMS,
     )

@@ -31,6 +31,8 @@ class Operation:
         hbm_bytes: fewest bytes that cross HBM (inputs once, outputs once).
         sm_work: work in the unit of the family's SM rate; None: the same as ``flops``.
         fp8: 1 where operands are FP8, else BF16.
+        inverse_depth: mean of 1 over the length that is summed over, of the products of a matrix kernel; 0: a kernel
+            whose rate does not depend on it.
         launches: kernels launched.
     """
 
@@ -39,6 +41,7 @@ class Operation:
     hbm_bytes: Number = 0.0
     sm_work: Number | None = None
     fp8: Number = 0.0
+    inverse_depth: Number = 0.0
     launches: Number = 1
 
 
