@@ -81,4 +81,4 @@ def fitted_factor() -> float:
 
 
 if __name__ == "__main__":
-    print(f"{fitted_factor():.3f} times the rates of 16-bit products on {ARCHITECTURE}")  # noqa: T201
+    print(f"{fitted_factor():.3f} times the rates of 16-bit products on {ARCHITECTURE}")

@@ -187,7 +187,6 @@ NEUTRAL_AT: Mapping[str, tuple[Any, ...]] = {
 
 # Why a field is left out, where more can be said than that it is not expressed.
 REASONS: Mapping[str, str] = {
-    "num_nextn_predict_layers": "layers of multi-token prediction are not expressed",
     "num_mtp_layers": "layers of multi-token prediction are not expressed",
     "mtp_num_hidden_layers": "layers of multi-token prediction are not expressed",
     "sliding_window": "not expressed: every layer attends to the whole sequence here",

@@ -33,9 +33,7 @@ def projection(
     groups = each.groups / tp if each.split == "groups" else each.groups
     shallow = inverse_depth(tokens, inputs, outputs, products)
     values = groups * (inputs + outputs)
-    return _product(
-        f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, values, fp8, products, shallow
-    )
+    return _product(f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, values, fp8, products, shallow)
 
 
 def _product(

@@ -16,7 +16,6 @@ from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
-
 # Small kernels around the top-k of a router: scores, normalisation, maps, auxiliary loss, counts of tokens (Megatron-LM
 # megatron/core/transformer/moe/{router,moe_utils,token_dispatcher}.py), over rows of one FP32 value an expert.
 ROUTING_LAUNCHES = 30

@@ -7,7 +7,7 @@ parameters too; what a layer computes with is gathered then, one layer ahead of 
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, equals
+from hyscale_model.arrays import Number, equals, minimum
 from hyscale_model.families import anatomy
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.memory.holdings import Stages
@@ -26,7 +26,7 @@ def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Numb
     sharded = shared / shards[0] + experts / shards[1]
     whole = shared + experts
     layer = layer_parameters(case, anatomy(case.model)) if zero > 1 else 0.0
-    parameters = sharded + GATHERED_LAYERS * layer if zero > 2 else whole
+    parameters = minimum(sharded + GATHERED_LAYERS * layer, whole) if zero > 2 else whole
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
     # The gradient of the layer at work is whole until it is reduced.
     gradients = sharded * gradient + BF16_BYTES * layer if zero > 1 else whole * gradient

@@ -14,10 +14,9 @@ def test_a_configuration_becomes_a_scenario(run, tmp_path):
     result = run("import", CONFIGS / "glm_moe_dsa.json", "--output", output)
     assert result.code == 0
     assert result.out == ""
-    assert "num_nextn_predict_layers = 1" in result.err
     assert "hyscale predict" in result.err
     text = output.read_text()
-    assert "#   num_nextn_predict_layers = 1" in text
+    assert "num_nextn_predict_layers: 1" in text
     assert "index_topk: 2048  # index_topk" in text
     assert "(not stated)" in text
     assert read_scenario(output).scenario.model.index_topk_freq == 4
