@@ -58,7 +58,7 @@ def _times(rate: Rate, factor: float) -> Rate:
 
 def mean_log_error(profile: Profile, cases: Sequence[tuple[str, Scenario]]) -> float:
     """Mean over families of the mean log of predicted over reported seconds, at nominal inputs."""
-    errors = defaultdict(list)
+    errors: defaultdict[str, list[float]] = defaultdict(list)
     for family, scenario in cases:
         evaluator = Evaluator(scenario, {}, Draws(0), profile)
         (seconds,) = (step.step.seconds[0, 0] for step in evaluator.steps(scenario.systems))

@@ -82,8 +82,18 @@ class StageMemory:
 
 
 def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, int]) -> Stages:
-    """Collect what ranks hold over the structures of a batch of ``shape`` (points, draws)."""
+    """Collect what ranks hold over the structures of a batch of ``shape`` (points, draws).
+
+    Points of one structure share what they hold, as arrays of one point and draw.
+    """
     pp, names = pipeline[0].pp, block_names(anatomy(case.model))
+    parameters = block_parameters(case)
+    if len(pipeline) == 1:
+        (group,) = pipeline
+        held = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
+        shared, experts = (np.einsum("rb,bpd->rpd", group.rank_counts, part) for part in parameters)
+        runs = {name: group.rank_counts[:, row, None, None] for row, name in enumerate(names)}
+        return Stages(held=(shared, experts), runs=runs, in_flight=np.array(held)[:, None, None])
     counts = np.empty((pp, len(names), shape[0] * shape[1]))
     flying = np.empty((pp, counts.shape[-1]))
     for group in pipeline:
@@ -92,8 +102,7 @@ def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, i
         flying[:, group.columns] = np.array(held)[:, None]
     by_point = counts.reshape(pp, len(names), *shape)
     held_parameters = [
-        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(names), *shape)))
-        for part in block_parameters(case)
+        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(names), *shape))) for part in parameters
     ]
     return Stages(
         held=(held_parameters[0], held_parameters[1]),

@@ -99,7 +99,8 @@ def step_times(
     contention = np.broadcast_to(rates.factor("overlap_contention"), by_case).ravel()
     times.hide(cases, groups[0].counts.sum(axis=0), contention, columns)
     # Sends beside computation cost what they occupy of the GPU.
-    sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
+    if any(case.layout.overlap_p2p_comm for case in cases):
+        sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
@@ -307,6 +308,9 @@ def _exchange(
 ) -> np.ndarray:
     """Seconds of gradient and parameter exchange that a step shows, shape (pp, n)."""
     reduced, gathered = exchanges
+    layouts = [case.layout for case in cases]
+    if not any(each.overlap_grad_reduce or each.overlap_param_gather or each.zero > 1 for each in layouts):
+        return reduced + gathered
     ahead, back = (group.rank_counts @ seconds for seconds in passes)
     # One layer in as many as the rank has: three blocks of attention and one behind it are a layer.
     left = 4 / np.maximum(group.rank_counts.sum(axis=1, keepdims=True), 4)

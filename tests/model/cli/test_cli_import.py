@@ -31,13 +31,13 @@ def test_arguments_on_the_command_line(run, tmp_path):
 
 
 def test_json_is_the_mapping_with_origins(run):
-    result = run("import", *ARGUMENTS, "--overlap-grad-reduce", "--json")
+    result = run("import", *ARGUMENTS, "--delay-wgrad-compute", "--json")
     assert result.code == 0
     data = json.loads(result.out)
     assert data["fields"]["model.hidden_size"] == {"value": 768, "origin": "--hidden-size", "stated": True}
     assert data["fields"]["layout.tp"]["stated"] is False
     assert data["systems"] == ["megatron"]
-    assert [note["name"] for note in data["not_expressed"]] == ["--overlap-grad-reduce"]
+    assert [note["name"] for note in data["not_expressed"]] == ["--delay-wgrad-compute"]
 
 
 def test_an_existing_file_is_kept(run, tmp_path):
