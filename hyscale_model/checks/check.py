@@ -131,8 +131,21 @@ def _rows(data: Mapping[str, Any], group: str, split: str, family: str) -> list[
     ]
 
 
+# Metrics of which more is faster.
+_RATES = ("tokens_per_s_per_gpu", "model_flops_utilization")
+
+
+def _of_seconds(row: Mapping[str, Any]) -> float:
+    """The error of a row as one of seconds."""
+    error: float = row["error"]
+    return 1 / (1 + error) - 1 if row["metric"].endswith(_RATES) else error
+
+
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean absolute error, bias, coverage of the interval and the worst row; bounds count for coverage only."""
+    """Mean absolute error, bias, coverage of the interval and the worst row; bounds count for coverage only.
+
+    The bias is that of seconds: where more means faster, its sign is turned.
+    """
     equal = [row for row in rows if row["relation"] == "equal" and row["error"] is not None]
     errors = np.array([row["error"] for row in equal])
     worst = max(equal, key=lambda row: abs(row["error"]), default=None)
@@ -140,7 +153,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "n": len(rows),
         "families": len({row["family"] for row in rows}),
         "mape": float(np.abs(errors).mean()) if equal else None,
-        "bias": float(errors.mean()) if equal else None,
+        "bias": float(np.mean([_of_seconds(row) for row in equal])) if equal else None,
         "coverage": float(np.mean([row["inside"] for row in rows])) if rows else None,
         "worst": None if worst is None else {"id": worst["id"], "error": worst["error"]},
     }
