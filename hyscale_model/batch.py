@@ -25,6 +25,7 @@ ARRAY_FIELDS = frozenset(
         "training.index_precision",
         "training.gradient_precision",
         "training.moe_imbalance",
+        "training.moe_load_variation",
         "cluster.alltoall_efficiency",
         "layout.vpp",
         "layout.cp",

@@ -8,10 +8,11 @@ Floors per rank with n tokens, hidden h, intermediate i, t experts a token:
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, equals, maximum, where
+from hyscale_model.arrays import Number, equals, where
 from hyscale_model.families.anatomy import FeedForward
 from hyscale_model.layers.common import cast, elementwise, gemm, inverse_depth
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
+from hyscale_model.layers.routing import busiest_load, distinct, mean_load, reachable
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
@@ -61,7 +62,7 @@ def _two_products(
 
 def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: bool) -> tuple[Task, ...]:
     layout, rows = case.layout, sizes.queries
-    copies = rows * ffn.chosen
+    copies = rows * ffn.chosen * mean_load(case, ffn)
     tasks = [
         elementwise("moe.norm", (2 + backward) * rows * hidden),
         gemm("moe.router", "moe", rows, hidden, ffn.experts, 0.0, backward),
@@ -109,7 +110,7 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
         launches=2 * passes * ffn.experts / layout.ep / EXPERT_STREAMS,
     )
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
-    excess = case.training.moe_imbalance - 1
+    excess = busiest_load(case, ffn) / mean_load(case, ffn) - 1
     waits = Operation(family="grouped_gemm", flops=flops * excess, fp8=fp8, launches=0)
     cast_values = copies * (hidden + (1 if passes == 1 else ffn.matrices - 1) * width)
     return (
@@ -132,7 +133,7 @@ def _exchange(name: str, case: Scenario, sizes: Sizes, ffn: FeedForward, hidden:
     reached = holders * reachable(holders, ffn.groups, ffn.open_groups)
     copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(reached, experts), experts)
     sent = sizes.queries * copies
-    payload = case.training.moe_imbalance * sent * hidden * BF16_BYTES
+    payload = busiest_load(case, ffn) * sent * hidden * BF16_BYTES
     work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
     return Task(name=name, term="ep_communication_exposed", work=work)
 
@@ -145,21 +146,3 @@ def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number
     payload = BF16_BYTES * copies * etp * hidden
     work = Transfer(kind=kind, group="etp", payload_bytes=payload)
     return (Task(name=name, term="ep_communication_exposed", work=work),)
-
-
-def reachable(holders: Number, groups: int, opened: int) -> Number:
-    """Share of the holders that a token may reach, when it chooses experts of ``opened`` of ``groups`` groups.
-
-    Groups lie side by side: with as many holders or more, the share of the groups; a holder of m groups is reached
-    unless all of them are closed, which has the probability C(groups - m, opened) / C(groups, opened).
-    """
-    together = maximum(groups / holders, 1)
-    closed: Number = 1.0
-    for taken in range(opened):
-        closed = closed * maximum(groups - together - taken, 0) / (groups - taken)
-    return 1 - closed
-
-
-def distinct(holders: Number, experts: Number) -> Number:
-    """Mean number of distinct holders (nodes, ranks) of a token's t experts, uniform routing: N (1 - (1 - 1/N)^t)."""
-    return holders * (1 - (1 - 1 / holders) ** experts)

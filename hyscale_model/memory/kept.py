@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import Anatomy, Attention, FeedForward
+from hyscale_model.layers.routing import busiest_load
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
@@ -152,7 +153,7 @@ def feed_forward_kept(case: Scenario, sizes: Sizes, ffn: FeedForward, body: Anat
 
 def expert_copies(case: Scenario, sizes: Sizes, ffn: FeedForward) -> Number:
     """Copies of tokens that the experts of the busiest rank receive."""
-    return sizes.queries * ffn.chosen * case.layout.etp * case.training.moe_imbalance
+    return sizes.queries * ffn.chosen * case.layout.etp * busiest_load(case, ffn)
 
 
 def attention_gradients(case: Scenario, sizes: Sizes, attention: Attention, body: Anatomy) -> Number:

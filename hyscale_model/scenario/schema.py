@@ -22,6 +22,7 @@ from hyscale_model.scenario.base import (
     CountOrZero,
     Flag,
     Fraction,
+    NotNegative,
     Positive,
     Text,
     assumed,
@@ -160,6 +161,8 @@ class Training:
     moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
         1.0, "balanced routing: the busiest rank has the mean load"
     )
+    moe_load_variation: NotNegative = assumed(0.0, "experts share the tokens of a micro-batch evenly")
+    moe_expert_capacity_factor: Positive | None = assumed(None, "Megatron-LM default: no token is dropped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

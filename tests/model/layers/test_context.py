@@ -1,14 +1,11 @@
-"""Exchange of context ranks by ring and all-to-all, counted by hand; routing that reaches some nodes only."""
+"""Exchange of context ranks by ring and all-to-all, counted by hand."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hyscale_model.batch import case_of
 from hyscale_model.errors import InputError
 from hyscale_model.families import anatomy
 from hyscale_model.layers.attention import core_block
-from hyscale_model.layers.feed_forward import distinct, reachable
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Transfer
 from hyscale_model.layers.sizes import Sizes
@@ -77,19 +74,3 @@ def test_too_few_heads_to_trade_are_refused():
     with pytest.raises(InputError) as refused:
         read_scenario("scenario.yaml", text=text)
     assert refused.value.field == "layout.cp"
-
-
-def test_tokens_of_deepseek_v3_reach_four_of_eight_nodes():
-    assert reachable(8, 8, 4) == pytest.approx(4 / 8)
-    # Four nodes of two groups each: missed only if both groups are among the four closed ones of eight.
-    assert reachable(4, 8, 4) == pytest.approx(1 - (4 * 3) / (8 * 7))
-    assert reachable(16, 8, 4) == pytest.approx(4 / 8)
-
-
-@given(holders=st.sampled_from([1, 2, 4, 8, 16, 32]), groups=st.sampled_from([1, 2, 4, 8]), data=st.data())
-def test_limits_never_reach_more_and_no_limit_reaches_all(holders, groups, data):
-    opened = data.draw(st.integers(1, groups))
-    share = reachable(holders, groups, opened)
-    assert 0 < share <= 1
-    assert reachable(holders, groups, groups) == pytest.approx(1)
-    assert distinct(max(holders * share, 1), 8) <= distinct(holders, 8) + 1e-12
