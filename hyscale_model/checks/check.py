@@ -9,6 +9,7 @@ import numpy as np
 
 from hyscale_model import catalog
 from hyscale_model.checks import published
+from hyscale_model.checks.collectives import BAR, collective_rows
 from hyscale_model.checks.paper import PAPER, grid
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
@@ -17,7 +18,7 @@ from hyscale_model.scenario.resolve import read_scenario
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Groups of published results; what each holds is the affair of its own module.
-GROUPS = ("paper", "memory", "runs")
+GROUPS = ("paper", "memory", "runs", "collectives")
 
 
 def check(
@@ -62,6 +63,8 @@ def check(
                 result["grid"] = grid(resolved.scenario)
     if {"memory", "runs"} & set(chosen):
         rows += _published_rows(chosen, overrides, draws, seed)
+    if "collectives" in chosen:
+        rows += collective_rows()
     for file in files:
         resolved = read_scenario(file, overrides=overrides)
         if not resolved.scenario.reported:
@@ -103,6 +106,10 @@ def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     parts = dict.fromkeys([*(row["split"] for row in rows), *(row["series"] for row in rows)])
     result["parts"] = {part: summary([row for row in rows if part in (row["split"], row["series"])]) for part in parts}
     result["bars"] = published.bars_of(group, rows, summary)
+    if group == "collectives":
+        median = float(np.median([abs(row["error"]) for row in rows]))
+        limit = f"at most {BAR:g}"
+        result["bars"].append({"id": "median error", "value": median, "limit": limit, "passed": median <= BAR})
     return result
 
 
@@ -148,12 +155,14 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     equal = [row for row in rows if row["relation"] == "equal" and row["error"] is not None]
     errors = np.array([row["error"] for row in equal])
+    # Rows without draws have no interval to be inside of.
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
     worst = max(equal, key=lambda row: abs(row["error"]), default=None)
     return {
         "n": len(rows),
         "families": len({row["family"] for row in rows}),
         "mape": float(np.abs(errors).mean()) if equal else None,
         "bias": float(np.mean([_of_seconds(row) for row in equal])) if equal else None,
-        "coverage": float(np.mean([row["inside"] for row in rows])) if rows else None,
+        "coverage": float(np.mean(inside)) if inside else None,
         "worst": None if worst is None else {"id": worst["id"], "error": worst["error"]},
     }

@@ -9,7 +9,15 @@ from hyscale_model.checks.check import check
 
 GIB = 2.0**30
 # A metric is shown in the first unit whose beginning or end it has.
-_UNITS = (("memory.", GIB, " GiB"), ("step_time_s", 1.0, " s"), ("model_flops_utilization", 0.01, " %"))
+_UNITS = (
+    ("bus_bytes_per_s", 1e9, " GB/s"),
+    ("memory.", GIB, " GiB"),
+    ("step_time_s", 1.0, " s"),
+    ("model_flops_utilization", 0.01, " %"),
+)
+
+
+_INSIDE = {True: "yes", False: "**no**", None: ""}
 
 
 def summary_table(summaries: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -35,7 +43,7 @@ def row_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         error = _percent(row["error"], "+.1f") if row["relation"] == "equal" else ""
         yield (
             f"| {row['id']} | {row['split'].replace('_', ' ')} | {bound}{row['reported'] / scale:.4g}{unit} | "
-            f"{middle:.4g}{unit} | {low:.4g} to {high:.4g}{unit} | {error} | {'yes' if row['inside'] else '**no**'} |"
+            f"{middle:.4g}{unit} | {low:.4g} to {high:.4g}{unit} | {error} | {_INSIDE[row['inside']]} |"
         )
 
 
@@ -52,10 +60,11 @@ def _worst(worst: Mapping[str, Any] | None) -> str:
 
 
 def tables() -> str:
-    """Summary and rows of the published runs."""
-    data = check(["memory", "runs"])
+    """Summary and rows of the published runs and collectives."""
+    groups = ("memory", "runs", "collectives")
+    data = check(groups)
     lines = [*summary_table(data["summary"])]
-    for group in ("memory", "runs"):
+    for group in groups:
         lines += ["", f"### {group}", "", *row_table([row for row in data["rows"] if row["group"] == group])]
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ class Group(StrEnum):
     paper = "paper"
     memory = "memory"
     runs = "runs"
+    collectives = "collectives"
 
 
 def check(

@@ -2,6 +2,7 @@
 
 A group of g ranks with m of them on a node moves, for a payload of B bytes,
     all_gather, reduce_scatter   B (g - 1) / g over the slower of NVLink and the m adapters of a node (one ring a rail)
+    all_reduce                   twice that
     all_to_all                   B (g - m) / g over a rank's own adapter, beside B (m - 1) / g over NVLink
     send                         B over an adapter, or NVLink inside a node
     copy to the host             B over PCIe
@@ -82,11 +83,12 @@ def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Nu
         latency = where(crosses, (ranks.nodes - 1) * cluster.nic_latency_s, 0.0) + cluster.nvlink_latency_s
     else:
         bandwidth = where(crosses, minimum(nvlink, adapter * local), nvlink)
-        per_byte = (size - 1) / size / bandwidth
+        # A ring all-reduce scatters sums and gathers them.
+        rounds = 2 if kind == "all_reduce" else 1
+        per_byte = rounds * (size - 1) / size / bandwidth
         # Ring steps: a hop inside a node costs NVLink latency, one between nodes adapter latency.
-        latency = (size - ranks.nodes) * cluster.nvlink_latency_s + where(
-            crosses, ranks.nodes, 0.0
-        ) * cluster.nic_latency_s
+        between = where(crosses, ranks.nodes, 0.0) * cluster.nic_latency_s
+        latency = rounds * ((size - ranks.nodes) * cluster.nvlink_latency_s + between)
     several = size > 1
     return where(several, per_byte, 0.0), where(several, latency, 0.0)
 

@@ -148,3 +148,9 @@ def test_a_network_prices_a_transfer_over_its_group(resolve, cluster):
     found = network.seconds(Transfer(kind="all_gather", group="cp", payload_bytes=1e9))
     assert found == pytest.approx(seconds("all_gather", Group(128, 8), cluster, 1e9), rel=1e-12)
     assert network.seconds(Transfer(kind="all_gather", group="tp", payload_bytes=1e9)) == 0
+
+
+def test_an_all_reduce_scatters_and_gathers(cluster):
+    ranks = Group(16, 8)
+    both = [seconds(kind, ranks, cluster, 1e9) for kind in ("reduce_scatter", "all_gather")]
+    assert seconds("all_reduce", ranks, cluster, 1e9) == pytest.approx(sum(both), rel=1e-12)
