@@ -16,7 +16,7 @@ from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.operation import Block, Factor, Task, Transfer
 from hyscale_model.layers.selection import KEEPS_INDICES, Selector, recomputed_selection, selection_tasks
 from hyscale_model.layers.sizes import BF16_BYTES, INT32_BYTES, Sizes, index_key_bytes
-from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
+from hyscale_model.layers.tensor_parallel import gather_again, gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
 # Switches of a system that the parts of the core depend on; the rest of a part follows from layout and training.
@@ -37,6 +37,7 @@ def input_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int)
         *_index_projections(sizes, attention),
     )
     backward = (
+        *gather_again(sizes, case, hidden, "attention"),
         elementwise("projection.passes_backward", 1.5 * passed, launches=4),
         *cast("projection.gradients", "projections", sizes.tokens * _given_values(attention.before, tp), fp8),
         *(

@@ -9,6 +9,13 @@ from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 TERM = "head_and_loss"
+# Bytes a logit that cross-entropy moves, forward and backward: BF16 read, FP32 written, reduced and turned to
+# probabilities; Transformer Engine's kernel reads BF16 twice, puts gradients in their place, and scales those.
+CROSS_ENTROPY_BYTES = {
+    "none": (BF16_BYTES + 3 * FP32_BYTES, BF16_BYTES + 2 * FP32_BYTES),
+    "native": (BF16_BYTES + 3 * FP32_BYTES, BF16_BYTES + 2 * FP32_BYTES),
+    "te": (3 * BF16_BYTES, 2 * BF16_BYTES),
+}
 
 
 def embedding_block(sizes: Sizes, anatomy: Anatomy) -> Block:
@@ -29,8 +36,9 @@ def head_block(case: Scenario, sizes: Sizes, anatomy: Anatomy) -> Block:
     tokens, hidden = sizes.tokens, anatomy.hidden
     vocabulary = anatomy.vocabulary / case.layout.tp
     logits = tokens * vocabulary
-    loss = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 3 * FP32_BYTES) * logits, launches=4)
-    gradient = Operation(family="elementwise", hbm_bytes=(BF16_BYTES + 2 * FP32_BYTES) * logits, launches=2)
+    ahead, back = CROSS_ENTROPY_BYTES[case.training.cross_entropy_fusion]
+    loss = Operation(family="elementwise", hbm_bytes=ahead * logits, launches=4)
+    gradient = Operation(family="elementwise", hbm_bytes=back * logits, launches=2)
     return Block(
         name="head",
         forward=(

@@ -14,7 +14,7 @@ from hyscale_model.layers.common import cast, elementwise, gemm, inverse_depth
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.routing import busiest_load, distinct, mean_load, reachable
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
-from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
+from hyscale_model.layers.tensor_parallel import gather_again, gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
 # Small kernels around the top-k of a router: scores, normalisation, maps, auxiliary loss, counts of tokens (Megatron-LM
@@ -36,6 +36,7 @@ def _dense(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward
     return (
         elementwise("ffn.norm", (2 + backward) * sizes.queries * hidden),
         *gather_tokens(sizes, case, hidden, "ffn"),
+        *(gather_again(sizes, case, hidden, "ffn") if backward else ()),
         *_two_products(
             "ffn", "dense_ffn", case, sizes, ffn.matrices, ffn.intermediate / case.layout.tp, hidden, backward
         ),
@@ -81,6 +82,7 @@ def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: 
         width = ffn.shared_intermediate / layout.tp
         tasks += [
             *gather_tokens(sizes, case, hidden, "shared"),
+            *(gather_again(sizes, case, hidden, "shared") if backward else ()),
             *_two_products("moe.shared", "moe", case, sizes, ffn.matrices, width, hidden, backward),
             *scatter_tokens(sizes, case, hidden, "shared"),
         ]
