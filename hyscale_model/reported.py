@@ -90,6 +90,9 @@ def predicted_metric(
         nominal = data["systems"][parts[1]][parts[2]]
         seconds = named[parts[1]].step.seconds
         return None if nominal is None else interval(nominal * seconds[:, :1] / seconds)
+    if len(parts) == 4 and parts[0] == "systems" and parts[2:] == ["memory", "peak_bytes"] and parts[1] in named:
+        known: dict[str, float] = data["systems"][parts[1]]["memory"]["peak_interval_bytes"]
+        return known
     node: Any = data
     for part in parts:
         if isinstance(node, Mapping) and part not in node and part in (*TERMS, *MEMORY_KINDS):

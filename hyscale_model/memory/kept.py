@@ -11,6 +11,8 @@ many readers it has. With n tokens of a tensor rank's shard, T = n tp tokens of 
     dense feed-forward  2 T f / tp for each product in, and for what the last product reads
     experts             for each copy of a token 2 h as sorted, 2 f for each product in and for what the last one reads
     dropout             h n bytes for the mask behind each block
+    FP8                 inputs of products in 1 byte; what attention, norms and activation functions read stays BF16, so
+                        that the output of attention exists in both
 
 For a GPT with dropout, tensor and sequence parallelism this is s b h (34 + 5 a s / h) / tp (arXiv 2205.05198, equation
 4; without sequence parallelism equation 2). Which tensors are kept was read off Megatron-LM (snapshot of 2026-08-22)
@@ -37,6 +39,7 @@ UNFUSED_BYTES = BF16_BYTES + 1 + BF16_BYTES
 ROUTER_BYTES = 3 * FP32_BYTES + 1 + 2 * INT32_BYTES
 # Keys, values or latents of absorbed attention are counted with what context ranks gather.
 ABSORBED = ("sparse",)
+FP8_BYTES = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,11 @@ def policy_of(case: Scenario, ffn: FeedForward | None = None) -> frozenset[str]:
     return frozenset(names | ({"moe_act", "shared_experts"} if "moe" in names else set()))
 
 
+def input_bytes(case: Scenario) -> int:
+    """Bytes of a value that a product keeps of its input."""
+    return FP8_BYTES if case.training.precision == "fp8" else BF16_BYTES
+
+
 def shard_tokens(case: Scenario, sizes: Sizes) -> Number:
     """Tokens whose norms and residuals a tensor rank holds: its shard, or all without sequence parallelism."""
     return sizes.queries if case.layout.sequence_parallel else sizes.tokens
@@ -91,17 +99,21 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
     beyond = maximum(given - queries - keys, 0.0)
     absorbed = sum(each.groups * each.inputs for each in attention.before if each.split == "groups") / tp
     behind = sum(each.groups * each.inputs for each in attention.after[1:]) / tp
+    each = input_bytes(case)
     operands = BF16_BYTES * rows * (queries + keys)
+    # The first product behind the core reads its output: the same tensor, or a narrower copy.
+    copied = context if each != BF16_BYTES else 0.0
     latent = any(each.inputs not in (hidden,) and each.split == "outputs" for each in attention.before)
     modules: dict[str, Number] = {
-        "always": BF16_BYTES * (shard * hidden + rows * (context + behind + beyond + absorbed))
+        "always": BF16_BYTES * (shard * hidden + rows * (context + beyond))
+        + each * rows * (behind + absorbed + copied)
         + _index_bytes(sizes, attention)
         + _mask(body, shard),
-        "layernorm": BF16_BYTES * shard * hidden,
+        "layernorm": each * shard * hidden,
         "core_attn": _statistics(case, sizes, attention),
     }
     # The vector as projected stays; its norm and what is projected up from it are recomputed together.
-    modules["mla_up_proj"] = operands + BF16_BYTES * shard * low_rank if latent else 0.0
+    modules["mla_up_proj"] = operands + each * shard * low_rank if latent else 0.0
     modules["always"] = modules["always"] + (BF16_BYTES * shard * low_rank if latent else operands)
     return Kept(modules, policy_of(case))
 
@@ -136,18 +148,19 @@ def _mask(body: Anatomy, shard: Number) -> Number:
 def feed_forward_kept(case: Scenario, sizes: Sizes, ffn: FeedForward, body: Anatomy) -> Kept:
     """Tensors of a feed-forward block; see the module."""
     shard, hidden, up = shard_tokens(case, sizes), body.hidden, ffn.matrices - 1
+    each = input_bytes(case)
     modules: dict[str, Number] = {
         "always": BF16_BYTES * shard * hidden + _mask(body, shard),
-        "layernorm": BF16_BYTES * shard * hidden,
+        "layernorm": each * shard * hidden,
     }
     if ffn.kind == "dense_ffn":
-        modules["mlp"] = BF16_BYTES * sizes.tokens * (up + 1) * ffn.intermediate / case.layout.tp
+        modules["mlp"] = (BF16_BYTES * up + each) * sizes.tokens * ffn.intermediate / case.layout.tp
         return Kept(modules, policy_of(case, ffn))
     copies, width = expert_copies(case, sizes, ffn), ffn.intermediate / case.layout.etp
-    modules["moe"] = BF16_BYTES * copies * (hidden + up * width) + ROUTER_BYTES * shard * ffn.experts
-    modules["moe_act"] = BF16_BYTES * copies * width
-    shared = (up + 1) * ffn.shared_intermediate / case.layout.tp
-    modules["shared_experts"] = BF16_BYTES * sizes.tokens * shared
+    modules["moe"] = copies * (each * hidden + BF16_BYTES * up * width) + ROUTER_BYTES * shard * ffn.experts
+    modules["moe_act"] = each * copies * width
+    shared = (BF16_BYTES * up + each) * ffn.shared_intermediate / case.layout.tp
+    modules["shared_experts"] = sizes.tokens * shared
     return Kept(modules, policy_of(case, ffn))
 
 

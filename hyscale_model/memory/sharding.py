@@ -1,6 +1,7 @@
 """Parameters, gradients and optimizer state of each rank, by ZeRO stage (arXiv 1910.02054).
 
-Bytes a parameter: 2 as BF16, 4 or 2 of accumulated gradient, 12 of FP32 master and Adam moments. Stage 1 spreads the
+Bytes a parameter: 2 as BF16, 4 or 2 of accumulated gradient, 12 of FP32 master and Adam moments; in FP8 also 2 x 1 for
+the copies in both orientations that products of layers read, made once a step. Stage 1 spreads the
 optimizer state over data and context ranks (Megatron-LM's distributed optimizer), stage 2 gradients too, stage 3
 parameters too; what a layer computes with is gathered then, one layer ahead of the one at work.
 """
@@ -9,13 +10,26 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, minimum
 from hyscale_model.families import anatomy
+from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.memory.holdings import Stages
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.optimizer import ADAM_STATES, layer_parameters, optimizer_shards
+from hyscale_model.step.optimizer import ADAM_STATES, block_parameters, layer_parameters, optimizer_shards
 
 # The layer at work and the next one.
 GATHERED_LAYERS = 2
+
+
+# Rowwise and columnwise, one byte each.
+FP8_COPIES = 2
+
+
+def _in_layers(case: Scenario, stages: Stages) -> Number:
+    """Parameters of a rank's layers, without embedding and head."""
+    shared, experts = block_parameters(case)
+    names = block_names(anatomy(case.model))
+    ends = sum(stages.runs[name] * (shared + experts)[names.index(name)] for name in ("embedding", "head"))
+    return stages.held[0] + stages.held[1] - ends
 
 
 def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Number]:
@@ -30,8 +44,9 @@ def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Numb
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
     # The gradient of the layer at work is whole until it is reduced.
     gradients = sharded * gradient + BF16_BYTES * layer if zero > 1 else whole * gradient
+    copies = FP8_COPIES * _in_layers(case, stages) if case.training.precision == "fp8" and zero < 3 else 0.0
     return {
-        "parameters": BF16_BYTES * parameters,
+        "parameters": BF16_BYTES * parameters + copies,
         "gradients": gradients,
         "optimizer": FP32_BYTES * ADAM_STATES * sharded,
     }

@@ -157,3 +157,16 @@ def test_a_layer_of_prediction_costs_the_last_stage_its_weights_and_logits():
     extra = attention + moe + 2 * 7168 + 2 * 7168**2 + 3 * 7168 + 129280 * 7168
     assert last[1]["parameters"] - last[0]["parameters"] == pytest.approx(2 * extra, rel=1e-9)
     assert with_it["stages"][0] == without["stages"][0]
+
+
+def test_fp8_keeps_inputs_of_products_in_one_byte_and_copies_of_weights():
+    _, _, wide = parts(LATENT, "training.recompute=none")
+    _, _, narrow = parts(LATENT, "training.recompute=none", "training.precision=fp8")
+    # Normed input, normed low-rank vectors; the output of attention once more for the product behind it.
+    saved = 4096 * (7168 + 1536 + 576) - 4096 * 128 * 128
+    assert wide["mla"].stored - narrow["mla"].stored == saved
+    # Each copy of a token as sorted and behind the activation; the shared expert; the normed input.
+    assert wide["moe"].stored - narrow["moe"].stored == 4096 * (8 * (7168 + 2048) + 2048 + 7168)
+    found = [memory(LATENT, f"training.precision={name}")["at_peak_bytes"]["parameters"] for name in ("bf16", "fp8")]
+    assert found[1] > found[0]
+    assert found[1] - found[0] < found[0]
