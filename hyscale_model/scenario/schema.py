@@ -95,7 +95,9 @@ class Layout:
         1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
     )
     sequence_parallel: Flag = assumed(True, "Megatron-LM users set it with tensor parallelism, experts need it")
-    schedule: Literal["1f1b", "interleaved"] = assumed("1f1b", "Megatron-LM default without virtual stages")
+    schedule: Literal["1f1b", "interleaved", "zero_bubble"] = assumed(
+        "1f1b", "Megatron-LM default without virtual stages"
+    )
     cp_kind: Literal["allgather", "ring", "alltoall"] = assumed(
         "allgather", "the only context parallelism Megatron-Core has for DSA"
     )

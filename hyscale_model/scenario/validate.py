@@ -180,6 +180,8 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
         problem = f"the schedule is {layout.schedule} and vpp = {layout.vpp}"
         expected = "vpp above 1, or 1f1b" if interleaved else "interleaved, or vpp = 1"
         refuse(system, "layout.schedule", problem, expected)
+    if layout.schedule == "zero_bubble" and layout.pp == 1:
+        refuse(system, "layout.schedule", "the schedule is zero_bubble with one pipeline stage", "pp above 1, or 1f1b")
     if not interleaved:
         return
     if layout.pp == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
@@ -101,6 +102,8 @@ def step_times(
     # Sends beside computation cost what they occupy of the GPU.
     if any(case.layout.overlap_p2p_comm for case in cases):
         sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
+    puts_off = np.repeat([case.layout.schedule == "zero_bubble" for case in cases], columns)
+    deferred = _weight_gradients(priced, rates, shape) if puts_off.any() else None
     once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
@@ -110,6 +113,8 @@ def step_times(
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
         makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
+        if deferred is not None:
+            makespan = np.where(puts_off[at], _zero_bubble(group, forward, backward, deferred, sends, at), makespan)
         optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
         exchange = _exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
         if isinstance(scope, LayerScope):
@@ -257,6 +262,43 @@ def _pipeline(
     back = group.counts @ backward + crosses[:, 1:] * send
     busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
     return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
+
+
+def _weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np.ndarray:
+    """Seconds of the weight gradients of every block, half of each pair of products, shape (blocks, flat)."""
+    costs = [
+        [_half(rates.cost(task.work)) for task in block.backward if _is_product(task.work)]
+        for case in priced.cases
+        for block in case.blocks
+    ]
+    seconds = rates.coefficients.evaluate(costs, shape)
+    by_case = seconds.reshape(len(priced.cases), -1, *shape).swapaxes(0, 1)
+    return by_case.reshape(by_case.shape[0], -1)
+
+
+def _is_product(work: Operation | Transfer) -> TypeGuard[Operation]:
+    return isinstance(work, Operation) and work.family in ("gemm", "grouped_gemm") and work.launches != 0
+
+
+def _half(cost: Cost) -> Cost:
+    return Cost({key: work / 2 for key, work in cost.linear.items()}, cost.rest / 2)
+
+
+def _zero_bubble(
+    group: Structure,
+    forward: np.ndarray,
+    backward: np.ndarray,
+    deferred: np.ndarray,
+    sends: np.ndarray,
+    at: slice | np.ndarray,
+) -> np.ndarray:
+    """Makespan where weight gradients are put off."""
+    crosses = np.ones((group.pp, 2)) * (group.pp > 1)
+    crosses[-1, 0] = crosses[0, 1] = 0
+    ahead = group.counts @ forward[:, at] + crosses[:, :1] * sends[at]
+    back = group.counts @ backward[:, at] + crosses[:, 1:] * sends[at]
+    weights = group.counts @ deferred[:, at]
+    return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches, weights)
 
 
 def _once(

@@ -113,3 +113,25 @@ def test_recomputing_the_core_repeats_attention_and_nothing_else():
             assert some[term] == pytest.approx(seconds_, rel=1e-9), term
     # Forward 1, backward 2.5 times the FLOP at a lower rate: one more forward is less than a third on top.
     assert 1.1 < some["dense_attention"] / none["dense_attention"] < 1.34
+
+
+def test_putting_weight_gradients_off_shrinks_the_bubble_and_nothing_else():
+    text = DENSE.replace("vpp: 2, schedule: interleaved", "vpp: 1")
+    plain, deferred = (step(text, f"layout.schedule={name}") for name in ("1f1b", "zero_bubble"))
+    assert deferred["time_s"]["pp_bubble"] < 0.7 * plain["time_s"]["pp_bubble"]
+    for term, seconds_ in plain["time_s"].items():
+        if term != "pp_bubble":
+            assert deferred["time_s"][term] == pytest.approx(seconds_, rel=1e-9), term
+    assert deferred["memory"]["stored_activations_bytes"] == plain["memory"]["stored_activations_bytes"]
+
+
+def test_under_replay_the_repeated_gather_of_recomputation_is_exposed(predicted):
+    """A selection that runs again hides the gather that is repeated beside it; replay has too little to hide it."""
+    rerun, replay = (
+        predicted(f"systems.hyscale.recompute_selection={policy}", systems=("hyscale",))["systems"]["hyscale"]
+        for policy in ("rerun", "replay")
+    )
+    term = "cp_communication_exposed"
+    assert replay["time_s"][term] > rerun["time_s"][term]
+    # Half of what hides under rerun is the repetition.
+    assert replay["hidden_communication_s"]["cp"] < 0.75 * rerun["hidden_communication_s"]["cp"]
