@@ -126,12 +126,16 @@ def test_putting_weight_gradients_off_shrinks_the_bubble_and_nothing_else():
 
 
 def test_under_replay_the_repeated_gather_of_recomputation_is_exposed(predicted):
-    """A selection that runs again hides the gather that is repeated beside it; replay has too little to hide it."""
+    """A selection that runs again hides the gather that is repeated beside it; on slow adapters replay does not."""
     rerun, replay = (
-        predicted(f"systems.hyscale.recompute_selection={policy}", systems=("hyscale",))["systems"]["hyscale"]
+        predicted(
+            "cluster.nic_gbit_per_gpu=100", f"systems.hyscale.recompute_selection={policy}", systems=("hyscale",)
+        )["systems"]["hyscale"]
         for policy in ("rerun", "replay")
     )
     term = "cp_communication_exposed"
-    assert replay["time_s"][term] > rerun["time_s"][term]
-    # Half of what hides under rerun is the repetition.
-    assert replay["hidden_communication_s"]["cp"] < 0.75 * rerun["hidden_communication_s"]["cp"]
+    more = replay["time_s"][term] - rerun["time_s"][term]
+    assert more > 0
+    # What is exposed now was hidden before.
+    hidden = rerun["hidden_communication_s"]["cp"] - replay["hidden_communication_s"]["cp"]
+    assert 0.8 * hidden < more <= hidden
