@@ -24,6 +24,7 @@ ARRAY_FIELDS = frozenset(
         "workload.micro_batch_size",
         "training.index_precision",
         "training.gradient_precision",
+        "training.optimizer_state_precision",
         "training.moe_imbalance",
         "training.moe_load_variation",
         "cluster.alltoall_efficiency",

@@ -43,7 +43,7 @@ FORMULAS: Mapping[str, str] = {
     "activations": "micro-batches in flight x layers x what each module keeps, x what the allocator reserves",
     "parameters": "2 bytes x parameters on the rank",
     "gradients": "4 (FP32) or 2 (BF16) bytes x parameters on the rank, over data-parallel ranks from ZeRO 2 on",
-    "optimizer_bytes": "12 bytes x parameters, over data-parallel ranks from ZeRO 1 on",
+    "optimizer_bytes": "12 bytes (8 with BF16 moments) x parameters, over data-parallel ranks from ZeRO 1 on",
 }
 
 

@@ -1,9 +1,9 @@
 """Parameters, gradients and optimizer state of each rank, by ZeRO stage (arXiv 1910.02054).
 
-Bytes a parameter: 2 as BF16, 4 or 2 of accumulated gradient, 12 of FP32 master and Adam moments; in FP8 also 2 x 1 for
-the copies in both orientations that products of layers read, made once a step. Stage 1 spreads the
-optimizer state over data and context ranks (Megatron-LM's distributed optimizer), stage 2 gradients too, stage 3
-parameters too; what a layer computes with is gathered then, one layer ahead of the one at work.
+Bytes a parameter: 2 as BF16, 4 or 2 of accumulated gradient, 12 of FP32 master and Adam moments (8 with moments in
+BF16); in FP8 also 2 x 1 for the copies in both orientations that products of layers read, made once a step. Stage 1
+spreads the optimizer state over data and context ranks (Megatron-LM's distributed optimizer), stage 2 gradients too,
+stage 3 parameters too; what a layer computes with is gathered then, one layer ahead of the one at work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.memory.holdings import Stages
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.optimizer import ADAM_STATES, block_parameters, layer_parameters, optimizer_shards
+from hyscale_model.step.optimizer import block_parameters, layer_parameters, optimizer_shards, state_bytes
 
 # The layer at work and the next one.
 GATHERED_LAYERS = 2
@@ -48,5 +48,5 @@ def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Numb
     return {
         "parameters": BF16_BYTES * parameters + copies,
         "gradients": gradients,
-        "optimizer": FP32_BYTES * ADAM_STATES * sharded,
+        "optimizer": state_bytes(case) * sharded,
     }

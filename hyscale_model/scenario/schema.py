@@ -158,6 +158,7 @@ class Training:
     attention_backend: Literal["fused", "unfused"] = assumed("fused", "cuDNN or FlashAttention store no scores")
     cross_entropy_fusion: Literal["none", "native", "te"] = assumed("none", "Megatron-LM default")
     optimizer: Literal["adam"] = assumed("adam", "Megatron-LM default")
+    optimizer_state_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM keeps the moments in FP32")
     gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
     index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
     moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(

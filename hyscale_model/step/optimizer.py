@@ -11,8 +11,14 @@ from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
-# Adam in FP32: master weights and two moments read and written, gradient read, BF16 parameter written.
-ADAM_STATES = 3
+# Two moments beside the master weights.
+ADAM_MOMENTS = 2
+
+
+def state_bytes(case: Scenario) -> Number:
+    """Bytes of optimizer state a parameter: FP32 master weight, two moments (Megatron-LM --exp-avg-dtype)."""
+    narrow = equals(case.training.optimizer_state_precision, "bf16")
+    return FP32_BYTES + ADAM_MOMENTS * (FP32_BYTES - (FP32_BYTES - BF16_BYTES) * narrow)
 
 
 def block_parameters(case: Scenario) -> tuple[np.ndarray, np.ndarray]:
@@ -75,13 +81,11 @@ def optimizer_shards(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
 
 
 def optimizer_operation(case: Scenario, sizes: Sizes, shared: Number, experts: Number) -> Operation:
-    """Adam over the rank's shard of the state."""
+    """Adam over the rank's shard: states read and written, gradient read, BF16 parameter written."""
     gradient = BF16_BYTES + (FP32_BYTES - BF16_BYTES) * equals(case.training.gradient_precision, "fp32")
     shards = optimizer_shards(case, sizes)
     held = shared / shards[0] + experts / shards[1]
-    return Operation(
-        family="optimizer", hbm_bytes=held * (2 * ADAM_STATES * FP32_BYTES + gradient + BF16_BYTES), launches=20
-    )
+    return Operation(family="optimizer", hbm_bytes=held * (2 * state_bytes(case) + gradient + BF16_BYTES), launches=20)
 
 
 def gradient_transfers(case: Scenario, shared: Number, experts: Number) -> tuple[Transfer, ...]:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import numpy as np
 
 from hyscale_model.arrays import Number
-from hyscale_model.families import anatomy
-from hyscale_model.layers.operation import Operation, Transfer
-from hyscale_model.layers.sizes import BF16_BYTES, Sizes
+from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
-from hyscale_model.step.hidden import FLAGS, exposed, forward_share, kept_share, spread
-from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
+from hyscale_model.step.hidden import FLAGS, forward_share, kept_share, spread
+from hyscale_model.step.once import once_a_step, shown_exchange
+from hyscale_model.step.passes import makespan, sends_of_ranks, stage_send, weight_gradients, zero_bubble_makespan
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
-from hyscale_model.step.schedule import step_seconds
 
 NAMES = tuple(TERMS)
 ROW = {term: row for row, term in enumerate(NAMES)}
@@ -88,7 +85,7 @@ def step_times(
     by_case = (count, *shape)
     sends = np.concatenate(
         [
-            np.broadcast_to(n.seconds(_send(case, size)), shape).ravel()
+            np.broadcast_to(n.seconds(stage_send(case, size)), shape).ravel()
             for case, size, n in zip(cases, sizes, networks, strict=True)
         ]
     )
@@ -103,8 +100,8 @@ def step_times(
     if any(case.layout.overlap_p2p_comm for case in cases):
         sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
     puts_off = np.repeat([case.layout.schedule == "zero_bubble" for case in cases], columns)
-    deferred = _weight_gradients(priced, rates, shape) if puts_off.any() else None
-    once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
+    deferred = weight_gradients(priced, rates, shape) if puts_off.any() else None
+    once = once_a_step(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
@@ -112,11 +109,12 @@ def step_times(
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
-        makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
+        passing, stage = makespan(group, forward[:, at], backward[:, at], sends[at])
         if deferred is not None:
-            makespan = np.where(puts_off[at], _zero_bubble(group, forward, backward, deferred, sends, at), makespan)
+            without = zero_bubble_makespan(group, forward[:, at], backward[:, at], deferred[:, at], sends[at])
+            passing = np.where(puts_off[at], without, passing)
         optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
-        exchange = _exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
+        exchange = shown_exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
         if isinstance(scope, LayerScope):
             optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
         ending = optimizer + exchange
@@ -130,17 +128,17 @@ def step_times(
             hidden[name][at] += run[block] * values[at]
         if isinstance(scope, LayerScope) and "communication" not in scope.include:
             part[EXPOSED] = 0.0
-            makespan = part.sum(axis=0)
+            passing = part.sum(axis=0)
         pick = (stage, np.arange(stage.size))
-        part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
-        idle = makespan - part.sum(axis=0)
+        part[ROW["pp_communication_exposed"]] += sends_of_ranks(group)[stage] * sends[at]
+        idle = passing - part.sum(axis=0)
         # A sum's rounding is no bubble.
-        part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * makespan, 0.0, idle)
+        part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * passing, 0.0, idle)
         part[ROW["optimizer"]] = optimizer[pick]
         part[ROW["dp_communication_exposed"]] = exchange[pick]
         part[ROW["waiting"]] += last - ending[pick]
         terms[:, at] = part
-        seconds[at] = makespan + last
+        seconds[at] = passing + last
         stage_of[at] = stage
 
     results = [
@@ -234,137 +232,6 @@ class _BlockTimes:
         if (block, name) not in table:
             table[block, name] = np.zeros(by_case[0] * by_case[1] * by_case[2])
         table[block, name].reshape(by_case)[members] = value
-
-
-def _send(case: Scenario, sizes: Sizes) -> Transfer:
-    return Transfer(
-        kind="send",
-        group="pp",
-        payload_bytes=sizes.queries * anatomy(case.model).streams * anatomy(case.model).hidden * BF16_BYTES,
-    )
-
-
-def _sends(group: Structure) -> np.ndarray:
-    """Activations and gradients each rank sends in a step: every virtual boundary once forward, once backward."""
-    virtual = np.full(group.pp * group.vpp, 2.0 if group.pp > 1 else 0.0)
-    if group.pp > 1:
-        virtual[[0, -1]] -= 1
-    return group.micro_batches * virtual.reshape(group.vpp, group.pp).sum(axis=0)
-
-
-def _pipeline(
-    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Makespan and critical rank. Sends block their sender (Megatron-LM without overlapped sends)."""
-    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
-    crosses[-1, 0] = crosses[0, 1] = 0
-    ahead = group.counts @ forward + crosses[:, :1] * send
-    back = group.counts @ backward + crosses[:, 1:] * send
-    busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
-    return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
-
-
-def _weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np.ndarray:
-    """Seconds of the weight gradients of every block, half of each pair of products, shape (blocks, flat)."""
-    costs = [
-        [_half(rates.cost(task.work)) for task in block.backward if _is_product(task.work)]
-        for case in priced.cases
-        for block in case.blocks
-    ]
-    seconds = rates.coefficients.evaluate(costs, shape)
-    by_case = seconds.reshape(len(priced.cases), -1, *shape).swapaxes(0, 1)
-    return by_case.reshape(by_case.shape[0], -1)
-
-
-def _is_product(work: Operation | Transfer) -> TypeGuard[Operation]:
-    return isinstance(work, Operation) and work.family in ("gemm", "grouped_gemm") and work.launches != 0
-
-
-def _half(cost: Cost) -> Cost:
-    return Cost({key: work / 2 for key, work in cost.linear.items()}, cost.rest / 2)
-
-
-def _zero_bubble(
-    group: Structure,
-    forward: np.ndarray,
-    backward: np.ndarray,
-    deferred: np.ndarray,
-    sends: np.ndarray,
-    at: slice | np.ndarray,
-) -> np.ndarray:
-    """Makespan where weight gradients are put off."""
-    crosses = np.ones((group.pp, 2)) * (group.pp > 1)
-    crosses[-1, 0] = crosses[0, 1] = 0
-    ahead = group.counts @ forward[:, at] + crosses[:, :1] * sends[at]
-    back = group.counts @ backward[:, at] + crosses[:, 1:] * sends[at]
-    weights = group.counts @ deferred[:, at]
-    return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches, weights)
-
-
-def _once(
-    cases: Sequence[Scenario],
-    sizes: Sequence[Sizes],
-    networks: Sequence[Network],
-    rates: Rates,
-    counts: Sequence[np.ndarray],
-    shape: tuple[int, int],
-) -> dict[bytes, np.ndarray]:
-    """Seconds of optimizer, gradients' reduction and parameters' gather of each pipeline rank.
-
-    Each has shape (3, pp, cases x points x draws).
-
-    By the blocks that the ranks hold; cases that differ in selection alone are computed once.
-    """
-    held = {count.tobytes(): count for count in counts}
-    alike: dict[tuple[int, int], list[int]] = {}
-    for index, case in enumerate(cases):
-        alike.setdefault((id(case.layout), id(case.training)), []).append(index)
-    parameters = [block_parameters(cases[members[0]]) for members in alike.values()]
-    operations: list[Operation] = []
-    places: list[tuple[bytes, int, list[int], np.ndarray, np.ndarray]] = []
-    for members, (shared, experts) in zip(alike.values(), parameters, strict=True):
-        first = members[0]
-        for key, count in held.items():
-            both = (np.tensordot(count, part, axes=1) for part in (shared, experts))
-            for rank, (replicated, routed) in enumerate(zip(*both, strict=True)):
-                operations.append(optimizer_operation(cases[first], sizes[first], replicated, routed))
-                places.append((key, rank, members, replicated, routed))
-    seconds = rates.coefficients.evaluate([[rates.cost(operation)] for operation in operations], shape)
-    result = {key: np.empty((3, count.shape[0], len(cases), *shape)) for key, count in held.items()}
-    for row, (key, rank, members, replicated, routed) in enumerate(places):
-        transfers = gradient_transfers(cases[members[0]], replicated, routed)
-        result[key][0, rank, members] = seconds[row]
-        for index, kind in enumerate(("reduce_scatter", "all_gather"), start=1):
-            parts = (networks[members[0]].seconds(transfer) for transfer in transfers if transfer.kind == kind)
-            result[key][index, rank, members] = sum(parts)
-    return {key: part.reshape(3, part.shape[1], -1) for key, part in result.items()}
-
-
-def _exchange(
-    cases: Sequence[Scenario],
-    group: Structure,
-    exchanges: tuple[np.ndarray, np.ndarray],
-    passes: tuple[np.ndarray, np.ndarray],
-    at: slice | np.ndarray,
-    columns: int,
-) -> np.ndarray:
-    """Seconds of gradient and parameter exchange that a step shows, shape (pp, n)."""
-    reduced, gathered = exchanges
-    layouts = [case.layout for case in cases]
-    if not any(each.overlap_grad_reduce or each.overlap_param_gather or each.zero > 1 for each in layouts):
-        return reduced + gathered
-    ahead, back = (group.rank_counts @ seconds for seconds in passes)
-    # One layer in as many as the rank has: three blocks of attention and one behind it are a layer.
-    left = 4 / np.maximum(group.rank_counts.sum(axis=1, keepdims=True), 4)
-    zero = np.repeat([int(case.layout.zero) for case in cases], columns)[at]
-    late = np.where(spread(cases, "overlap_grad_reduce", columns)[at], exposed(reduced, back, left), reduced)
-    early = np.where(spread(cases, "overlap_param_gather", columns)[at], exposed(gathered, ahead, left), gathered)
-    if not (zero > 1).any():
-        return late + early
-    times = group.micro_batches
-    shared_gradients = times * exposed(reduced, back, left)
-    shared_parameters = times * (exposed(gathered, ahead, left) + exposed(gathered, back, left))
-    return np.where(zero > 1, shared_gradients, late) + np.where(zero > 2, shared_parameters, early)
 
 
 def explain(priced: Priced, index: int, step: StepTime) -> Explanation:

@@ -170,3 +170,11 @@ def test_fp8_keeps_inputs_of_products_in_one_byte_and_copies_of_weights():
     found = [memory(LATENT, f"training.precision={name}")["at_peak_bytes"]["parameters"] for name in ("bf16", "fp8")]
     assert found[1] > found[0]
     assert found[1] - found[0] < found[0]
+
+
+def test_moments_in_half_the_bytes_leave_two_thirds_of_the_state():
+    wide, narrow = (
+        memory(LATENT, f"training.optimizer_state_precision={name}")["at_peak_bytes"]["optimizer"]
+        for name in ("fp32", "bf16")
+    )
+    assert narrow == pytest.approx(wide * 8 / 12)
