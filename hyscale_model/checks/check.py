@@ -92,6 +92,9 @@ def _published_rows(groups: Sequence[str], overrides: Sequence[str], draws: int,
         for row in _rows(data, "", published.split_of(family), family):
             row["group"] = published.group_of(row["metric"])
             row["series"] = published.series_of(name)
+            if row["relation"] == "equal" and row["predicted"]["p10"] == row["predicted"]["p90"]:
+                # A point has no inside.
+                row["inside"] = None
             if row["relation"] != "equal":
                 row["split"] = "lower_bound"
             if row["group"] in groups:
