@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hyscale_model import catalog
-from hyscale_model.layers.routing import distinct, reachable
-from hyscale_model.network.collectives import cost
+from hyscale_model.families.anatomy import FeedForward
+from hyscale_model.layers.routing import copies_to
+from hyscale_model.network.collectives import cost, deepep_cost
 from hyscale_model.network.groups import Group
 from hyscale_model.rates.load import gpu_named
 from hyscale_model.scenario.schema import Cluster
@@ -20,7 +21,7 @@ from hyscale_model.scenario.schema import Cluster
 NVLINK_EFFICIENCY = {"hopper": 0.75, "blackwell": 0.69, "ampere": 0.68}
 # What adapters keep under DeepEP: 43 of 50 GB/s once copies that stay on the node are taken out (C20).
 DEEPEP_EFFICIENCY = 0.8
-FITTED = ("C01", "C08", "C12", "C14", "C20")
+FITTED = ("C01", "C08", "C12", "C14", "C20", *(f"C{number}" for number in range(22, 30)))
 # DeepSeek-V3 routing, which DeepEP is measured with: experts of 4 of 8 groups.
 GROUPS, OPEN_GROUPS = 8, 4
 BAR = 0.10
@@ -76,9 +77,12 @@ def _bus(row: Mapping[str, Any]) -> float:
 
 
 def _dispatch(row: Mapping[str, Any]) -> float:
+    """Copies a second, times bytes, that the source counts: to nodes, or to ranks inside a single one."""
     cluster, ranks = _cluster(row)
-    holders = ranks.nodes if ranks.nodes > 1 else ranks.size
-    copies = distinct(holders * reachable(holders, GROUPS, OPEN_GROUPS), row["chosen"])
-    payload = row["tokens"] * copies * row["hidden"] * row["bytes_per_value"]
-    per_byte, latency = cost("all_to_all", ranks, cluster)
-    return float(payload / (payload * per_byte + latency))
+    groups, opened = (GROUPS, OPEN_GROUPS) if row.get("limited", True) else (1, 1)
+    ffn = FeedForward(kind="moe", intermediate=1, chosen=row["chosen"], groups=groups, open_groups=opened)
+    to_nodes, to_ranks = copies_to(ranks.nodes, ffn), copies_to(ranks.size, ffn)
+    per_byte, latency = deepep_cost(ranks, cluster, to_nodes, to_ranks)
+    token_bytes = row["tokens"] * row["hidden"] * row["bytes_per_value"]
+    counted = to_nodes if ranks.nodes > 1 else to_ranks
+    return float(token_bytes * counted / (token_bytes * per_byte + latency))

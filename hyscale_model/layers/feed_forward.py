@@ -8,11 +8,11 @@ Floors per rank with n tokens, hidden h, intermediate i, t experts a token:
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, equals, where
+from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import FeedForward
 from hyscale_model.layers.common import cast, elementwise, gemm, inverse_depth
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
-from hyscale_model.layers.routing import busiest_load, distinct, mean_load, reachable
+from hyscale_model.layers.routing import busiest_load, copies_to, mean_load
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_again, gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
@@ -126,17 +126,20 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
 def _exchange(name: str, case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int) -> Task:
     """All-to-all of token copies, as long as at the busiest rank.
 
-    Plain all-to-all sends a token once to each of its experts. DeepEP sends it once to each node that holds one,
-    or, inside a single node, once to each such rank.
+    Plain all-to-all sends a token once to each of its experts. DeepEP sends it once to each node that holds one, where
+    it goes on to each such rank.
     """
-    layout, experts = case.layout, ffn.chosen
-    nodes = layout.ep * layout.etp / case.cluster.gpus_per_node
-    holders = where(nodes > 1, nodes, layout.ep)
-    reached = holders * reachable(holders, ffn.groups, ffn.open_groups)
-    copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(reached, experts), experts)
-    sent = sizes.queries * copies
-    payload = busiest_load(case, ffn) * sent * hidden * BF16_BYTES
-    work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
+    layout, dispatcher = case.layout, case.systems[0].dispatcher
+    tokens = busiest_load(case, ffn) * sizes.queries * hidden * BF16_BYTES
+    nodes = maximum(layout.ep * layout.etp / case.cluster.gpus_per_node, 1)
+    to_nodes, to_ranks = copies_to(nodes, ffn), copies_to(layout.ep, ffn)
+    if isinstance(dispatcher, str) and dispatcher == "deepep":
+        work = Transfer(kind="deepep", group="ep", payload_bytes=tokens, node_copies=to_nodes, rank_copies=to_ranks)
+    else:
+        # Where dispatchers are drawn, DeepEP is the all-to-all of what crosses its slower link.
+        fewer = where(nodes > 1, to_nodes, to_ranks)
+        copies = where(equals(dispatcher, "deepep"), fewer, ffn.chosen)
+        work = Transfer(kind="all_to_all", group="ep", payload_bytes=tokens * copies)
     return Task(name=name, term="ep_communication_exposed", work=work)
 
 

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from hyscale_model.arrays import Number
 
 Phase = Literal["forward", "recompute", "backward"]
-TransferKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send", "copy"]
+TransferKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "deepep", "send", "copy"]
 # Parallel dimensions; edp: data-parallel ranks of experts, host: the memory of the node.
 GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "host"]
 # Names a dimensionless factor of the profile (overhead of an epilogue, overlap of neighbours) and gives its draws.
@@ -53,12 +53,15 @@ class Transfer:
         kind: the collective.
         group: parallel dimension it runs over.
         payload_bytes: all_gather, reduce_scatter and all_reduce: the whole gathered buffer; all_to_all, send and copy:
-            what one rank sends.
+            what one rank sends; deepep: one copy of every token.
+        node_copies, rank_copies: deepep: to how many nodes, and to how many ranks, a token goes.
     """
 
     kind: TransferKind
     group: GroupName
     payload_bytes: Number
+    node_copies: Number = 0.0
+    rank_copies: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -49,6 +49,11 @@ def reachable(holders: Number, groups: int, opened: int) -> Number:
     return 1 - closed
 
 
+def copies_to(holders: Number, ffn: FeedForward) -> Number:
+    """Mean number of distinct holders of a token's experts, within the groups it may choose from."""
+    return distinct(maximum(holders * reachable(holders, ffn.groups, ffn.open_groups), 1), ffn.chosen)
+
+
 def distinct(holders: Number, experts: Number) -> Number:
     """Mean number of distinct holders (nodes, ranks) of a token's t experts, uniform routing: N (1 - (1 - 1/N)^t)."""
     return holders * (1 - (1 - 1 / holders) ** experts)

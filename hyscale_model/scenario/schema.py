@@ -50,6 +50,7 @@ class Gpu:
     l2_bytes: Positive
     nvlink_bytes_per_s: Positive
     pcie_bytes_per_s: Positive
+    deepep_bytes_per_s: Positive | None = assumed(None, "DeepEP copies as fast as NVLink takes it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
