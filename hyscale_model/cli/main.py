@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hyscale_model.cli import catalog, check, doctor, import_, predict, schema
+from hyscale_model.cli import catalog, check, decide, doctor, import_, predict, schema, search, sensitivity, sweep
 from hyscale_model.cli.outcome import (
     Outcome,
     say_input_error,
@@ -29,6 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("predict")(predict.predict)
+app.command("sweep")(sweep.sweep)
+app.command("search")(search.search)
+app.command("sensitivity")(sensitivity.sensitivity)
+app.command("decide")(decide.decide)
 app.command("check")(check.check)
 # Arguments of another program look like options, so those that are none of ours are left alone.
 app.command("import", context_settings={"ignore_unknown_options": True})(import_.import_)

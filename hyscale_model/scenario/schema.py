@@ -51,6 +51,7 @@ class Gpu:
     nvlink_bytes_per_s: Positive
     pcie_bytes_per_s: Positive
     deepep_bytes_per_s: Positive | None = assumed(None, "DeepEP copies as fast as NVLink takes it")
+    power_watts: Positive | None = assumed(None, "no power limit of the board stated for this GPU")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
