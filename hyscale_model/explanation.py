@@ -21,7 +21,7 @@ from hyscale_model.memory.kept import Kept, attention_kept, feed_forward_kept
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import MEMORY_KINDS, TERMS, Origin
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.step.graph import term_of
 from hyscale_model.step.price import NETWORK_ORIGIN, running_phases
@@ -61,7 +61,7 @@ def explain_metric(resolved: Resolved, metric: str) -> dict[str, Any]:
     if metric in resolved.origins:
         return _input(resolved, metric)
     scenario = resolved.scenario
-    profile = load_profile(scenario.profile, scenario.cluster.gpu.architecture)
+    profile = profile_of(scenario)
     draws = Draws(0)
     evaluator = Evaluator(scenario, draw_assumptions(scenario, draws), draws, profile)
     results = dict(zip((system.name for system in scenario.systems), evaluator.steps(scenario.systems), strict=True))

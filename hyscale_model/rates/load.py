@@ -10,7 +10,7 @@ from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.rates.profile import Profile
 from hyscale_model.scenario.load import load
-from hyscale_model.scenario.schema import Gpu
+from hyscale_model.scenario.schema import Gpu, Scenario
 
 
 @lru_cache(maxsize=64)
@@ -33,6 +33,11 @@ def load_profile(name: str, architecture: str = "hopper") -> Profile:
         return _shipped(name)
     except InputError as error:
         raise replace(error, field="profile") from None
+
+
+def profile_of(scenario: Scenario) -> Profile:
+    """The profile a scenario names, for the architecture of its GPU."""
+    return load_profile(scenario.profile, scenario.cluster.gpu.architecture)
 
 
 @lru_cache(maxsize=8)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import cast
 
 import numpy as np
 
 from hyscale_model.families import anatomy
-from hyscale_model.layers.operation import Operation, Transfer
+from hyscale_model.layers.operation import Operation, Task, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates
@@ -55,7 +55,7 @@ def makespan(
 def weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np.ndarray:
     """Seconds of the weight gradients of every block, half of each pair of products, shape (blocks, flat)."""
     costs = [
-        [_half(rates.cost(task.work)) for task in block.backward if _is_product(task.work)]
+        [_half(rates.cost(cast(Operation, task.work))) for task in block.backward if _is_product(task)]
         for case in priced.cases
         for block in case.blocks
     ]
@@ -64,8 +64,10 @@ def weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np
     return by_case.reshape(by_case.shape[0], -1)
 
 
-def _is_product(work: Operation | Transfer) -> TypeGuard[Operation]:
-    return isinstance(work, Operation) and work.family in ("gemm", "grouped_gemm") and work.launches != 0
+def _is_product(task: Task) -> bool:
+    """Whether a task of a backward pass is a pair of products; what waits for the slowest rank is none."""
+    work = task.work
+    return isinstance(work, Operation) and work.family in ("gemm", "grouped_gemm") and task.term != "waiting"
 
 
 def _half(cost: Cost) -> Cost:
