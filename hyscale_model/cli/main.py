@@ -9,7 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from hyscale_model.cli import catalog, check, decide, doctor, import_, predict, schema, search, sensitivity, sweep
+from hyscale_model.cli import (
+    catalog,
+    check,
+    decide,
+    doctor,
+    fit_run,
+    import_,
+    predict,
+    schema,
+    search,
+    sensitivity,
+    sweep,
+)
 from hyscale_model.cli.outcome import (
     Outcome,
     say_input_error,
@@ -32,6 +44,7 @@ app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
 app.command("search")(search.search)
 app.command("sensitivity")(sensitivity.sensitivity)
+app.command("fit-run")(fit_run.fit_run)
 app.command("decide")(decide.decide)
 app.command("check")(check.check)
 # Arguments of another program look like options, so those that are none of ours are left alone.
