@@ -33,7 +33,7 @@ GAIN = 1.01
 LEAST_SWING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Probe(Draws):
     """Draws that vary one unknown a column: ``columns_of`` names the columns of each and its uniforms there.
 
@@ -42,6 +42,10 @@ class Probe(Draws):
 
     columns_of: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict, compare=False)
     names: dict[str, None] = field(default_factory=dict, compare=False)
+
+    # Samples are remembered by the draws they were made with, and two probes vary different unknowns.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def uniform(self, name: str) -> np.ndarray:
         """0.5 everywhere but in the columns of this unknown."""
