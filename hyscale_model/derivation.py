@@ -11,7 +11,7 @@ from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.network.collectives import Network
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.step.graph import term_of
 from hyscale_model.step.price import NETWORK_ORIGIN, running_phases
@@ -40,7 +40,7 @@ def derive(resolved: Resolved, system: str, term: str) -> dict[str, Any]:
         the time on the wire, of which computation may hide some.
     """
     scenario = resolved.scenario
-    evaluator = Evaluator(scenario, {}, Draws(0), load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, {}, Draws(0), profile_of(scenario))
     result = evaluator.steps([next(each for each in scenario.systems if each.name == system)])[0]
     return {
         "term": term,
@@ -56,7 +56,7 @@ def _parts(result: Evaluation, term: str) -> list[dict[str, Any]]:
     network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     parts = []
     for block, runs in zip(case.blocks, result.step.runs.tolist(), strict=True):
-        for phase, tasks in running_phases(block, case.recompute) if runs else ():
+        for phase, tasks in running_phases(block, case.training) if runs else ():
             for task in tasks:
                 if term_of(task, phase) != term:
                     continue

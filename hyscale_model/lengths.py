@@ -12,7 +12,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.prediction import SELECTION_TERMS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario import check_layout
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import Scenario
@@ -69,7 +69,7 @@ def over_lengths(resolved: Resolved, draws: int = DRAWS, seed: int = 0) -> Lengt
     lengths = _possible(scenario)
     sampled = Draws(draws, seed)
     values = draw_assumptions(scenario, sampled) | {PATH: np.array(lengths)[:, None]}
-    results = Evaluator(scenario, values, sampled, load_profile(scenario.profile)).steps(scenario.systems)
+    results = Evaluator(scenario, values, sampled, profile_of(scenario)).steps(scenario.systems)
     named = {system.name: result.step for system, result in zip(scenario.systems, results, strict=True)}
     first, *others = named
     return Lengths(

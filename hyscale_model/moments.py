@@ -7,7 +7,7 @@ from typing import Any
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.memory.stages import KINDS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 
 
@@ -22,7 +22,7 @@ def memory_moments(resolved: Resolved, system: str) -> dict[str, Any]:
         ``{"moments": names, "stages": [[{kind: bytes} of each moment] of each stage], "capacity_bytes", "origin"}``.
     """
     scenario = resolved.scenario
-    evaluator = Evaluator(scenario, {}, Draws(0), load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, {}, Draws(0), profile_of(scenario))
     memory = evaluator.memory(next(each for each in scenario.systems if each.name == system))
     kinds = memory.nominal_kinds()
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +11,13 @@ from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.layers.operation import Phase, Task, Transfer
 from hyscale_model.network.collectives import Network
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.step.graph import term_of
+from hyscale_model.step.passes import stage_seconds
 from hyscale_model.step.pipeline import Structure, structures
 from hyscale_model.step.price import running_phases
-from hyscale_model.step.schedule import STEADY_DEPTHS, rank_order
-from hyscale_model.step.step import stage_seconds, stage_send
+from hyscale_model.step.schedule import STEADY_DEPTHS, rank_order, zero_bubble_orders
 
 COMPUTE = "compute"
 # More passes than this are no picture any more.
@@ -31,7 +32,7 @@ class Pass:
         rank: pipeline rank.
         chunk: which of the rank's model chunks.
         micro_batch: its number.
-        kind: ``F`` forward, ``B`` recomputation and backward.
+        kind: ``F`` forward, ``B`` recomputation and backward, ``W`` weight gradients that were put off.
         start_s: from the beginning of the step; ``end_s`` likewise.
     """
 
@@ -87,18 +88,22 @@ def timeline(resolved: Resolved, system: str) -> Timeline:
         system: the name of one of its systems.
     """
     scenario = resolved.scenario
-    evaluator = Evaluator(scenario, {}, Draws(0), load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, {}, Draws(0), profile_of(scenario))
     result = evaluator.steps([next(each for each in scenario.systems if each.name == system)])[0]
     priced = result.priced.cases[result.index]
-    coefficients = result.priced.rates.coefficients
-    network = Network(result.case, result.sizes, coefficients)
-    forward = coefficients.evaluate([block.total() for block in priced.forward], (1, 1))[:, 0]
-    both = coefficients.evaluate([block.total() for block in priced.both], (1, 1))[:, 0]
+    network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     (structure,) = structures(result.case, result.sizes, (1, 1))
-    send = np.ravel(network.seconds(stage_send(result.case, result.sizes)))[:1]
-    ahead, back = (part[:, 0] for part in stage_seconds(structure, forward, both - forward, send))
+    forward, backward, put_off = result.step.blocks[:, :, None]
+    ahead, back = (part[:, 0] for part in stage_seconds(structure, forward, backward, np.array([result.step.send])))
+    late = (structure.counts @ put_off)[:, 0]
+    seconds = {"F": ahead, "B": back - late, "W": late}
     shown = _shown(structure)
-    passes = _scheduled(structure.pp, structure.vpp, shown, ahead, back)
+    zero_bubble = result.case.layout.schedule == "zero_bubble" and structure.pp > 1
+    if zero_bubble:
+        orders = zero_bubble_orders(structure.pp, shown)
+    else:
+        orders = [rank_order(rank, structure.pp, structure.vpp, shown) for rank in range(structure.pp)]
+    passes = _scheduled(orders, structure.pp * structure.vpp, seconds)
     names = [block.name for block in priced.blocks]
     step_s = float(result.step.seconds[0, 0])
     ending = sum(float(result.step.term(term)[0, 0]) for term in ("optimizer", "dp_communication_exposed"))
@@ -124,9 +129,17 @@ def _shown(structure: Structure) -> int:
     return min(structure.micro_batches, max(1, min(rounds, STEADY_DEPTHS)) * structure.pp)
 
 
-def _scheduled(pp: int, vpp: int, micro_batches: int, ahead: np.ndarray, back: np.ndarray) -> tuple[Pass, ...]:
-    """Passes in the order of their ranks, each as early as its rank and the pass it depends on allow."""
-    orders = [rank_order(rank, pp, vpp, micro_batches) for rank in range(pp)]
+def _scheduled(
+    orders: Sequence[Sequence[tuple[str, int, int]]], stages: int, seconds: Mapping[str, np.ndarray]
+) -> tuple[Pass, ...]:
+    """Passes in the order of their ranks, each as early as its rank and the pass it depends on allow.
+
+    Args:
+        orders: passes of each rank.
+        stages: virtual stages.
+        seconds: of each kind of pass by virtual stage.
+    """
+    pp = len(orders)
     done: dict[tuple[str, int, int], float] = {}
     free, position = [0.0] * pp, [0] * pp
     passes: list[Pass] = []
@@ -135,11 +148,11 @@ def _scheduled(pp: int, vpp: int, micro_batches: int, ahead: np.ndarray, back: n
             while position[rank] < len(order):
                 kind, chunk, micro_batch = order[position[rank]]
                 stage = chunk * pp + rank
-                needs = _needs(kind, stage, micro_batch, pp * vpp)
+                needs = _needs(kind, stage, micro_batch, stages)
                 if needs is not None and needs not in done:
                     break
                 start = max(free[rank], done[needs] if needs else 0.0)
-                end = start + float(ahead[stage] if kind == "F" else back[stage])
+                end = start + float(seconds[kind][stage])
                 passes.append(Pass(rank, chunk, micro_batch, kind, start, end))
                 done[kind, stage, micro_batch] = free[rank] = end
                 position[rank] += 1
@@ -149,6 +162,8 @@ def _scheduled(pp: int, vpp: int, micro_batches: int, ahead: np.ndarray, back: n
 def _needs(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, int, int] | None:
     if kind == "F":
         return ("F", stage - 1, micro_batch) if stage else None
+    if kind == "W":
+        return "B", stage, micro_batch
     return ("B", stage + 1, micro_batch) if stage + 1 < stages else ("F", stage, micro_batch)
 
 
@@ -157,7 +172,7 @@ def _block(result: Evaluation, row: int, network: Network) -> tuple[Interval, ..
     block = priced.blocks[row]
     contention = float(np.ravel(result.priced.rates.factor("overlap_contention"))[0])
     found: list[Interval] = []
-    for phase, tasks in running_phases(block, priced.recompute):
+    for phase, tasks in running_phases(block, priced.training):
         found += _streams(block.name, phase, tasks, result, network, contention)
     return tuple(found)
 

@@ -14,6 +14,9 @@ class Group(StrEnum):
     """Groups of checks."""
 
     paper = "paper"
+    memory = "memory"
+    runs = "runs"
+    collectives = "collectives"
 
 
 def check(

@@ -14,7 +14,7 @@ from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import seconds
 from hyscale_model.timeline import COMPUTE, Interval, Timeline
 
-_KINDS: Mapping[str, str] = {"F": "forward", "B": "recomputation and backward"}
+_KINDS: Mapping[str, str] = {"F": "forward", "B": "recomputation and backward", "W": "weight gradients put off"}
 _RANK_HEIGHT = 30
 _STREAM_HEIGHT = 46
 
@@ -24,8 +24,10 @@ def pipeline(found: Timeline, system: str, origin: str, theme: Theme) -> go.Figu
     names = [f"stage {rank}" for rank in sorted({each.rank for each in found.passes})]
     factor, unit, _ = scale_of(found.step_s)
     traces: list[dict[str, Any]] = []
-    for kind, colour in (("F", theme.emphasis), ("B", theme.muted)):
+    for kind, colour in (("F", theme.emphasis), ("B", theme.muted), ("W", FAMILIES["feed_forward"][0])):
         mine = [each for each in found.passes if each.kind == kind]
+        if not mine:
+            continue
         traces.append(
             {
                 "type": "bar",

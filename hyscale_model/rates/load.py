@@ -10,7 +10,7 @@ from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.rates.profile import Profile
 from hyscale_model.scenario.load import load
-from hyscale_model.scenario.schema import Gpu
+from hyscale_model.scenario.schema import Gpu, Scenario
 
 
 @lru_cache(maxsize=64)
@@ -19,14 +19,25 @@ def gpu_named(name: str) -> Gpu:
     return Gpu(name=name, **catalog.entry("gpus", name).values)
 
 
-def load_profile(name: str) -> Profile:
-    """A shipped profile by name, or a profile file by path."""
+# The shipped rates of an architecture other than Hopper, where a scenario asks for the published ones.
+PUBLISHED = "published"
+
+
+def load_profile(name: str, architecture: str = "hopper") -> Profile:
+    """A shipped profile by name, or a profile file by path; ``published`` stands for that of the architecture."""
+    if name == PUBLISHED and f"{name}-{architecture}" in catalog.names("profiles"):
+        return _shipped(f"{name}-{architecture}")
     if name not in catalog.names("profiles") and Path(name).suffix in (".yaml", ".yml", ".json"):
         return Profile.parse(load(name).data)
     try:
         return _shipped(name)
     except InputError as error:
         raise replace(error, field="profile") from None
+
+
+def profile_of(scenario: Scenario) -> Profile:
+    """The profile a scenario names, for the architecture of its GPU."""
+    return load_profile(scenario.profile, scenario.cluster.gpu.architecture)
 
 
 @lru_cache(maxsize=8)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 MICROSECONDS = 1e6
 # Stages of a system; the next system's begin behind them.
 _STAGES = 1000
-_KINDS = {"F": "forward", "B": "backward"}
-_PHASES: Mapping[str, tuple[str, ...]] = {"F": ("forward",), "B": ("recompute", "backward")}
+_KINDS = {"F": "forward", "B": "backward", "W": "weight gradients"}
+_PHASES: Mapping[str, tuple[str, ...]] = {"F": ("forward",), "B": ("recompute", "backward"), "W": ()}
 _COMPUTE = "compute"
 
 
@@ -92,6 +92,8 @@ def _in_order(runs: Mapping[str, int]) -> Iterator[str]:
 def _arrows(found: Timeline, ranks: int, base: int) -> Iterator[dict[str, Any]]:
     place = {(each.kind, each.chunk * ranks + each.rank, each.micro_batch): each for each in found.passes}
     for (kind, stage, micro_batch), sender in place.items():
+        if kind == "W":
+            continue
         receiver = place.get((kind, stage + (1 if kind == "F" else -1), micro_batch))
         if receiver is None or receiver.rank == sender.rank:
             continue
@@ -107,14 +109,14 @@ def _fullest(moments: Mapping[str, Any], rank: int) -> dict[str, Mapping[str, fl
     rows = list(zip(moments["moments"], moments["stages"][rank], strict=True))
     return {
         kind: max((row for name, row in rows if name.startswith(word)), key=lambda row: sum(row.values()), default={})
-        for kind, word in _KINDS.items()
+        for kind, word in (("F", "forward"), ("B", "backward"), ("W", "backward"))
     }
 
 
 def _counters(
     passes: Sequence[Pass], process: int, memory: Mapping[str, Mapping[str, float]]
 ) -> Iterator[dict[str, Any]]:
-    changes = [(each.start_s, 1) if each.kind == "F" else (each.end_s, -1) for each in passes]
+    changes = [(each.start_s, 1) if each.kind == "F" else (each.end_s, -1) for each in passes if each.kind in "FB"]
     count = 0
     for time, change in sorted(changes):
         count += change

@@ -5,7 +5,9 @@ import pytest
 from hyscale_model.timeline import COMPUTE, timeline
 
 ONE_STAGE = ("layout.pp=1", "layout.vpp=1", "layout.schedule=1f1b", "layout.cp=256", "layout.ep=256")
-SHAPES = [ONE_STAGE, (), ("layout.vpp=3",)]
+ZERO_BUBBLE = ("layout.vpp=1", "layout.schedule=zero_bubble")
+OVERLAPPED = ("layout.overlap_p2p_comm=true",)
+SHAPES = [ONE_STAGE, (), ("layout.vpp=3",), ZERO_BUBBLE, OVERLAPPED]
 
 
 @pytest.fixture(scope="module", params=["megatron", "hyscale"])
