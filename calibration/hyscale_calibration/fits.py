@@ -1,0 +1,146 @@
+"""Fits of every family of a profile's measurements, and how well they predict what they have not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hyscale_model.rates.law import Peaks
+
+from hyscale_calibration.fit import LawFit, Samples
+from hyscale_calibration.work import Work, work_of
+
+# What a fit has to reach over all held-out points of a profile.
+BARS = {"median": 0.04, "p95": 0.12, "coverage": (0.7, 0.9)}
+PARTS = ("fit", "held_out", "transfer")
+# Steps of HyTopK that follow the filter; the model prices them as one.
+_CHOOSING = ("hytopk.compact", "hytopk.rescore", "hytopk.select")
+
+
+def samples_by_family(
+    measurements: Iterable[Mapping[str, Any]], sms: int
+) -> dict[str, dict[str, tuple[Samples, list[str]]]]:
+    """Samples and ids of each family and part; families without a law are left out."""
+    rows: dict[str, dict[str, list[tuple[str, Work, int, float]]]] = {}
+    for entry in (*measurements, *choices(measurements)):
+        work = entry.get("work") or work_of(entry["row"], entry["dtype"], entry["shape"])
+        if work is not None:
+            parts = rows.setdefault(work.family, {part: [] for part in PARTS})
+            parts[entry["part"]].append((entry["id"], work, entry["sms"] or sms, entry["median_ms"] * 1e-3))
+    return {
+        family: {
+            part: (
+                Samples([row[1] for row in found], [row[2] for row in found], np.array([row[3] for row in found])),
+                [row[0] for row in found],
+            )
+            for part, found in parts.items()
+        }
+        for family, parts in sorted(rows.items())
+    }
+
+
+def choices(measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The steps from marked keys to a selection, added up where all were measured on the same inputs."""
+    from hyscale_calibration.point import part_of
+
+    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for entry in measurements:
+        if entry["row"] in _CHOOSING:
+            groups.setdefault(entry["id"].replace(entry["row"], "hytopk.choose"), {})[entry["row"]] = entry
+    found = []
+    for name, steps in groups.items():
+        if len(steps) == len(_CHOOSING):
+            first = steps[_CHOOSING[0]]
+            parts = [work_of(row, first["dtype"], first["shape"]) for row in _CHOOSING]
+            compacted, rescored, sorted_ = (part for part in parts if part is not None)
+            work = Work(
+                family="candidate_select",
+                hbm_bytes=compacted.hbm_bytes + rescored.hbm_bytes + sorted_.hbm_bytes,
+                units={**compacted.units, "products": rescored.units["products"]},
+                launches=len(_CHOOSING),
+            )
+            found.append(
+                {
+                    "id": name,
+                    "work": work,
+                    "part": "transfer" if first["sms"] else part_of(name),
+                    "sms": first["sms"],
+                    "median_ms": sum(step["median_ms"] for step in steps.values()),
+                }
+            )
+    return found
+
+
+def errors_of(fit: LawFit, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted over measured less 1, and whether the interval holds the measured time; each ``[runs]``."""
+    if not samples.work:
+        return np.zeros(0), np.zeros(0, dtype=bool)
+    nominal, low, high = fit.predict(samples)
+    return nominal / samples.seconds - 1, (low <= samples.seconds) & (samples.seconds <= high)
+
+
+def told(errors: np.ndarray, inside: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+    """How far predictions are from what was measured."""
+    if not len(errors):
+        return {"n": 0}
+    size = np.abs(errors)
+    return {
+        "n": len(errors),
+        "median": float(np.median(size)),
+        "p95": float(np.quantile(size, 0.95)),
+        "worst": float(errors[size.argmax()]),
+        "worst_id": names[int(size.argmax())],
+        "bias": float(np.median(errors)),
+        "coverage": float(inside.mean()),
+    }
+
+
+def fit_all(measurements: Sequence[Mapping[str, Any]], peaks: Peaks) -> dict[str, Any]:
+    """``{"families": {name: fit}, "held_out": over all families, "transfer": ..., "unfitted": {name: reason}}``."""
+    families: dict[str, Any] = {}
+    unfitted: dict[str, str] = {}
+    pooled: dict[str, list[tuple[np.ndarray, np.ndarray, list[str]]]] = {part: [] for part in PARTS}
+    for family, parts in samples_by_family(measurements, peaks.sms).items():
+        samples, _ = parts["fit"]
+        try:
+            fit = LawFit(peaks).fit(samples)
+        except ValueError as error:
+            unfitted[family] = str(error)
+            continue
+        families[family] = fit.as_json()
+        for part, (some, names) in parts.items():
+            errors, inside = errors_of(fit, some)
+            families[family][part] = told(errors, inside, names)
+            # Sums of steps repeat what their steps say.
+            if family != "candidate_select":
+                pooled[part].append((errors, inside, names))
+        taken = np.concatenate([parts[part][0].seconds for part in ("fit", "held_out")])
+        families[family]["measured_s"] = [float(taken.min()), float(taken.max())]
+    return {
+        "families": families,
+        "unfitted": unfitted,
+        **{
+            part: told(
+                np.concatenate([each[0] for each in found] or [np.zeros(0)]),
+                np.concatenate([each[1] for each in found] or [np.zeros(0, dtype=bool)]),
+                [name for each in found for name in each[2]],
+            )
+            for part, found in pooled.items()
+        },
+    }
+
+
+def missed_bars(held_out: Mapping[str, Any]) -> list[str]:
+    """What of ``BARS`` the held-out points miss, as sentences."""
+    if not held_out["n"]:
+        return ["no point was held out"]
+    missed = [
+        f"{name} held-out error {held_out[name]:.1%}, the bar is {BARS[name]:.0%}"
+        for name in ("median", "p95")
+        if held_out[name] > BARS[name]  # type: ignore[operator]
+    ]
+    low, high = BARS["coverage"]  # type: ignore[misc]
+    if not low <= held_out["coverage"] <= high:
+        missed.append(f"the 80 % interval holds {held_out['coverage']:.0%}, the bar is {low:.0%} to {high:.0%}")
+    return missed
