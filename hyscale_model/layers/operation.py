@@ -7,7 +7,7 @@ into the time of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -32,6 +32,9 @@ class Operation:
         sm_work: work in the unit of the family's SM rate; None: the same as ``flops``.
         fp8: 1 where operands are FP8, else BF16.
         launches: kernels launched.
+        units: further work by unit, as calibrations count it (see ``hyscale_calibration.work``); asked for only
+            where a profile prices it, since most profiles do not.
+        programs: equal pieces of a launch that SMs take in turns; None: it spreads by itself.
     """
 
     family: str
@@ -40,6 +43,8 @@ class Operation:
     sm_work: Number | None = None
     fp8: Number = 0.0
     launches: Number = 1
+    units: Callable[[], Mapping[str, Number]] | None = None
+    programs: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

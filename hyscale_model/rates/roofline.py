@@ -15,21 +15,12 @@ from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
 from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.law import quantised, together
 from hyscale_model.rates.profile import Family, Profile, Rate
+from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
 
 RESOURCES = ("tensor", "sm", "hbm")
-
-
-def together(serial: Number, *times: np.ndarray) -> np.ndarray:
-    """Time of resources that a kernel uses side by side: max + serial x (sum - max).
-
-    ``serial`` is the share of the shorter times that nothing hides: 0 with perfect overlap, 1 with none.
-    """
-    longest, total = times[0], times[0]
-    for time in times[1:]:
-        longest, total = np.maximum(longest, time), total + time
-    return longest + serial * (total - longest)
 
 
 def rest_of(whole: np.ndarray, known: np.ndarray, serial: Number) -> np.ndarray:
@@ -72,6 +63,48 @@ class _Scaled:
     serial: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Resources:
+    """What a family uses: seconds per FLOP, per unit of work in the SMs and per byte, and of a launch.
+
+    ``sm`` names units of an operation's ``units``; None: its ``sm_work``. Programs count only where ``turns``.
+    """
+
+    tensor: _Scaled | None
+    sm: tuple[tuple[str | None, _Scaled], ...]
+    hbm: _Scaled
+    launch_s: np.ndarray
+    launch: int
+    serial: np.ndarray
+    turns: bool
+
+    def used(self, operation: Operation, sms: int) -> list[tuple[tuple[_Scaled, Number], ...]]:
+        """Coefficients and amounts by resource: HBM, tensor cores, SMs."""
+        turns = quantised(operation.programs, sms) if self.turns and operation.programs is not None else 1.0
+        if isinstance(turns, np.ndarray) and not turns.ndim:
+            turns = float(turns)
+        found = [((self.hbm, operation.hbm_bytes),)]
+        if self.tensor:
+            found.append(((self.tensor, operation.flops * turns),))
+        if self.sm:
+            found.append(tuple((each, _amount(operation, unit) * turns) for unit, each in self.sm))
+        return found
+
+
+def _amount(operation: Operation, unit: str | None) -> Number:
+    if unit is None:
+        return operation.flops if operation.sm_work is None else operation.sm_work
+    units = operation.units() if operation.units is not None else {}
+    try:
+        return units[unit]
+    except KeyError:
+        raise UnpricedError(
+            f"an operation of {operation.family} does not say its {unit}, by which the profile prices it",
+            field="profile",
+            expected=f"a profile whose law of {operation.family} knows {', '.join(units) or 'no units'}",
+        ) from None
+
+
 class Rates:
     """A profile on one GPU, sampled: factors, and seconds of operations."""
 
@@ -89,11 +122,10 @@ class Rates:
         self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         self._origins: dict[tuple[str, str, str], Origin] = {}
         # By family and precision; a precision that is drawn counts by the identity of its array, which is held.
-        self._scaled: dict[tuple[str, Any], tuple[Number, tuple[_Scaled | None, _Scaled | None]]] = {}
-        self._hbm = self._scale(1.0 / (gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)))
+        self._known: dict[tuple[str, Any], tuple[Number, _Resources]] = {}
+        self._hbm = self._scale(1.0 / (gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)), self.serial)
         self._launch_s = self.factor("launch_s")
         self._launch = self.coefficients.register(self._in_step * self._launch_s)
-        self._nominal_factors = tuple(float(each[0, 0]) for each in (self.serial, self._launch_s, self._in_step))
 
     def _sample(self, name: str, rate: Rate) -> np.ndarray:
         return _sampled(rate, name, self.draws)
@@ -138,21 +170,25 @@ class Rates:
 
     def cost(self, operation: Operation) -> Cost:
         """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
-        tensor, sm = self._resources(operation)
-        work = operation.flops if operation.sm_work is None else operation.sm_work
-        used = [(self._hbm, operation.hbm_bytes)]
-        used += [(tensor, operation.flops)] if tensor else []
-        used += [(sm, work)] if sm else []
+        resources = self._resources(operation)
+        used = resources.used(operation, self.gpu.sms)
+        parts = [part for resource in used for part in resource]
         launches = operation.launches
-        drawn_alone = all(each.values.shape[0] == 1 for each, _ in used)
-        if drawn_alone and varies_over_points_only(launches, *(amount for _, amount in used)):
+        drawn_alone = all(each.values.shape[0] == 1 for each, _ in parts)
+        if drawn_alone and varies_over_points_only(launches, *(amount for _, amount in parts)):
             binding = _binding(used)
             if binding is not None:
-                linear = {each.whole if each is binding else each.serial: amount for each, amount in used}
-                linear[self._launch] = launches
+                linear = {
+                    each.whole if resource is binding else each.serial: amount
+                    for resource in used
+                    for each, amount in resource
+                }
+                linear[resources.launch] = launches
                 return Cost(linear)
-        kernel = together(self.serial, *(amount * each.values for each, amount in used))
-        return Cost(rest=self._in_step * (kernel + launches * self._launch_s))
+        kernel = together(
+            resources.serial, *(sum(amount * each.values for each, amount in resource) for resource in used)
+        )
+        return Cost(rest=self._in_step * (kernel + launches * resources.launch_s))
 
     def seconds(self, operations: Sequence[Operation], points: int = 1) -> np.ndarray:
         """Seconds of operations as kernels, shape (operations, points, draws + 1)."""
@@ -161,43 +197,93 @@ class Rates:
 
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
-        tensor, sm = self._resources(operation)
-        flops, hbm_bytes, launches = (_first(v) for v in (operation.flops, operation.hbm_bytes, operation.launches))
-        work = flops if operation.sm_work is None else _first(operation.sm_work)
-        parts = (
-            flops * tensor.nominal if tensor else 0.0,
-            work * sm.nominal if sm else 0.0,
-            hbm_bytes * self._hbm.nominal,
+        resources = self._resources(operation)
+        parts = dict.fromkeys(RESOURCES, 0.0)
+        names = ("hbm", *(["tensor"] if resources.tensor else []), *(["sm"] if resources.sm else []))
+        for name, resource in zip(names, resources.used(operation, self.gpu.sms), strict=True):
+            parts[name] = sum(_first(amount) * each.nominal for each, amount in resource)
+        longest = max(parts.values())
+        serial, launch_s, in_step = (
+            float(each[0, 0]) for each in (resources.serial, resources.launch_s, self._in_step)
         )
-        longest = max(parts)
-        serial, launch_s, in_step = self._nominal_factors
-        seconds = in_step * (longest + serial * (sum(parts) - longest) + launches * launch_s)
+        kernel = longest + serial * (sum(parts.values()) - longest) + _first(operation.launches) * launch_s
         precision = "fp8" if _first(operation.fp8) else "bf16"
-        floor = max(flops / _peak(self.gpu, precision), hbm_bytes / self.gpu.hbm_bytes_per_s)
-        resource = RESOURCES[parts.index(longest)]
-        return Nominal(float(seconds), float(floor), resource, self._origin(operation.family, resource, precision))
+        floor = max(
+            _first(operation.flops) / _peak(self.gpu, precision),
+            _first(operation.hbm_bytes) / self.gpu.hbm_bytes_per_s,
+        )
+        resource = next(name for name in RESOURCES if parts[name] == longest)
+        family = self.profile.family(operation.family)
+        if family.fitted is None or not longest:
+            origin = self._origin(operation.family, resource, precision)
+        else:
+            origin = family.fitted.origin_on(self.gpu, resource, float(kernel))
+        return Nominal(float(in_step * kernel), float(floor), resource, origin)
 
-    def _scale(self, values: np.ndarray) -> _Scaled:
+    def _scale(self, values: np.ndarray, serial_share: np.ndarray) -> _Scaled:
         whole = serial = -1
         if values.shape[0] == 1:
             in_step = self._in_step * values
-            whole, serial = (self.coefficients.register(each) for each in (in_step, self.serial * in_step))
+            whole, serial = (self.coefficients.register(each) for each in (in_step, serial_share * in_step))
         return _Scaled(values, float(values[0, 0]), float(values.min()), float(values.max()), whole, serial)
 
-    def _resources(self, operation: Operation) -> tuple[_Scaled | None, _Scaled | None]:
-        """Tensor cores and SMs as the operation's family uses them; None where it does not."""
+    def _resources(self, operation: Operation) -> _Resources:
+        """What the operation's family uses, at its precision."""
         fp8 = operation.fp8
         drawn = isinstance(fp8, np.ndarray)
         key = (operation.family, id(fp8) if drawn else bool(fp8))
-        if key not in self._scaled:
-            if drawn:
-                pairs = [self._inverse_rates(operation.family, name) for name in ("bf16", "fp8")]
-                both = [np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True)]
-            else:
-                both = list(self._inverse_rates(operation.family, "fp8" if fp8 else "bf16"))
-            scaled = [self._scale(values) if values.any() else None for values in both]
-            self._scaled[key] = fp8, (scaled[0], scaled[1])
-        return self._scaled[key][1]
+        if key not in self._known:
+            build = self._published if self.profile.family(operation.family).fitted is None else self._fitted
+            self._known[key] = fp8, build(operation.family, fp8)
+        return self._known[key][1]
+
+    def _published(self, name: str, fp8: Number) -> _Resources:
+        """By a family's rates on the tensor cores and the SMs; None where it does not use them."""
+        if isinstance(fp8, np.ndarray):
+            pairs = [self._inverse_rates(name, precision) for precision in ("bf16", "fp8")]
+            both = [np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True)]
+        else:
+            both = list(self._inverse_rates(name, "fp8" if fp8 else "bf16"))
+        tensor, sm = (self._scale(values, self.serial) if values.any() else None for values in both)
+        return _Resources(
+            tensor, ((None, sm),) if sm else (), self._hbm, self._launch_s, self._launch, self.serial, False
+        )
+
+    def _fitted(self, name: str, fp8: Number) -> _Resources:
+        """By a family's fitted law, whose error is one factor on all of its coefficients."""
+        fitted = self.profile.family(name).fitted
+        assert fitted is not None
+        law, gpu = fitted.law, self.gpu
+        error = self._sample(f"{name}.error", fitted.error)
+        serial = np.full((1, 1), law.serial)
+
+        def scaled(seconds: Number) -> _Scaled:
+            return self._scale(np.asarray(seconds * error), serial)
+
+        tensor = None
+        if law.tensor:
+            wide, narrow = (self._fitted_tensor(name, precision) for precision in ("bf16", "fp8"))
+            tensor = scaled(np.where(fp8 != 0, narrow, wide) if isinstance(fp8, np.ndarray) else (narrow if fp8 else wide))
+        rate = gpu.sms * gpu.boost_hz
+        if gpu.name != fitted.gpu:
+            rate = rate * self.factor("transfer")
+        sm = tuple((unit, scaled(clocks / rate)) for unit, clocks in law.clocks.items())
+        hbm = scaled(1.0 / (gpu.hbm_bytes_per_s * law.hbm))
+        launch_s = np.asarray(law.launch_s * error)
+        launch = self.coefficients.register(self._in_step * launch_s)
+        return _Resources(tensor, sm, hbm, launch_s, launch, serial, True)
+
+    def _fitted_tensor(self, name: str, precision: str) -> Number:
+        """Seconds per FLOP; a precision that the GPU has not, or was not measured, takes what the other keeps."""
+        family = self.profile.family(name)
+        assert family.fitted is not None
+        kept = family.fitted.law.tensor
+        fraction = kept.get(precision, next(iter(kept.values())))
+        other = transferred_tensor(family, self.gpu, self._gpu_named(family.fitted.gpu), precision)
+        peak = self.gpu.fp8_flops if precision == "fp8" else self.gpu.bf16_flops
+        if peak is None:
+            return np.inf
+        return 1.0 / (peak * (fraction if other is None else self._sample(f"{name}.tensor", other)))
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
         key = (name, resource, precision)
@@ -230,13 +316,13 @@ def _peak(gpu: Gpu, precision: str) -> float:
     return peak
 
 
-def _binding(used: Sequence[tuple[_Scaled, Number]]) -> _Scaled | None:
+def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[_Scaled, Number], ...] | None:
     """The resource that takes longest at every point and draw, if there is one."""
     if len(used) == 1:
-        return used[0][0]
-    least = [amount * each.low for each, amount in used]
-    most = [amount * each.high for each, amount in used]
-    for index, (each, _) in enumerate(used):
+        return used[0]
+    least = [_summed([amount * each.low for each, amount in resource]) for resource in used]
+    most = [_summed([amount * each.high for each, amount in resource]) for resource in used]
+    for index, resource in enumerate(used):
         others = most[:index] + most[index + 1 :]
         # A Python comparison where both are numbers: it costs a hundredth.
         if all(
@@ -245,8 +331,12 @@ def _binding(used: Sequence[tuple[_Scaled, Number]]) -> _Scaled | None:
             else bool(np.all(least[index] >= other))
             for other in others
         ):
-            return each
+            return resource
     return None
+
+
+def _summed(values: Sequence[Number]) -> Number:
+    return values[0] if len(values) == 1 else sum(values)
 
 
 def _first(value: Number) -> float:
