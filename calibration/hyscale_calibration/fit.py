@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hyscale_model.rates.law import PRECISIONS, Law, Peaks, Workload, seconds
 
 from hyscale_calibration.work import Work
+from hyscale_model.rates.law import PRECISIONS, Law, Peaks, Workload, seconds
 
 INTERVAL = 0.8
 # Scatter of single points that is expected; weighs points against priors.
 NOISE = 0.04
-# Usual value, spread as a factor, and bounds of a coefficient by the first part of its name. Clocks have no usual value:
-# they start at a share of the measured times.
+# Usual value, spread as a factor, and bounds of a coefficient by the first part of its name. Clocks have no usual
+# value: they start at a share of the measured times.
 PRIORS: Mapping[str, tuple[float, float, float, float]] = {
     "tensor": (0.75, 1.5, 0.02, 1.0),
     "hbm": (0.88, 1.15, 0.05, 1.0),
@@ -119,7 +119,9 @@ class LawFit:
             for index, name in enumerate(self.names_):
                 if name.startswith("clocks."):
                     start[index] += np.log(share)
-            found = least_squares(residuals, np.clip(start, low + 1e-6, high - 1e-6), bounds=(low, high), x_scale=spread)
+            found = least_squares(
+                residuals, np.clip(start, low + 1e-6, high - 1e-6), bounds=(low, high), x_scale=spread
+            )
             if best is None or found.cost < best.cost:
                 best = found
         assert best is not None

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from hyscale_model.rates.law import Peaks
 
 from hyscale_calibration.fit import LawFit, Samples
 from hyscale_calibration.work import Work, work_of
+from hyscale_model.rates.law import Peaks
 
 # What a fit has to reach over all held-out points of a profile.
-BARS = {"median": 0.04, "p95": 0.12, "coverage": (0.7, 0.9)}
+ERROR_BARS = {"median": 0.04, "p95": 0.12}
+COVERAGE_BAR = (0.7, 0.9)
 PARTS = ("fit", "held_out", "transfer")
 # Steps of HyTopK that follow the filter; the model prices them as one.
 _CHOOSING = ("hytopk.compact", "hytopk.rescore", "hytopk.select")
@@ -132,15 +133,15 @@ def fit_all(measurements: Sequence[Mapping[str, Any]], peaks: Peaks) -> dict[str
 
 
 def missed_bars(held_out: Mapping[str, Any]) -> list[str]:
-    """What of ``BARS`` the held-out points miss, as sentences."""
+    """What bars the held-out points miss, as sentences."""
     if not held_out["n"]:
         return ["no point was held out"]
     missed = [
-        f"{name} held-out error {held_out[name]:.1%}, the bar is {BARS[name]:.0%}"
-        for name in ("median", "p95")
-        if held_out[name] > BARS[name]  # type: ignore[operator]
+        f"{name} of held-out errors is {held_out[name]:.1%}, the bar is {bar:.0%}"
+        for name, bar in ERROR_BARS.items()
+        if held_out[name] > bar
     ]
-    low, high = BARS["coverage"]  # type: ignore[misc]
+    low, high = COVERAGE_BAR
     if not low <= held_out["coverage"] <= high:
         missed.append(f"the 80 % interval holds {held_out['coverage']:.0%}, the bar is {low:.0%} to {high:.0%}")
     return missed

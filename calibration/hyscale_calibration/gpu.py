@@ -85,9 +85,7 @@ class GpuMachine:
             samples = int(min(max(SAMPLING_S * 1e3 / max(once, 1e-3), FEWEST_SAMPLES), MOST_SAMPLES))
             times = self._device.milliseconds(found.run, samples=samples, warm_up=0)
             clocks = self._device.clocks()
-            return Measured(
-                times_ms=times, peak_bytes=self._device.peak_bytes(found.run), found={**checked, **clocks}
-            )
+            return Measured(times_ms=times, peak_bytes=self._device.peak_bytes(found.run), found={**checked, **clocks})
         except Exception as error:
             return Failed(message=self._told(error))
 

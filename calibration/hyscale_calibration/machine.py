@@ -1,4 +1,4 @@
-"""Where points are measured. A machine says what it is and measures points that share inputs; see ``gpu.GpuMachine``."""
+"""Where points are measured: a machine says what it is and measures points that share inputs."""
 
 from __future__ import annotations
 

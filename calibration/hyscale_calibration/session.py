@@ -16,7 +16,6 @@ from hyscale_calibration.point import Point
 from hyscale_calibration.profile_file import ProfileError
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What progress is told of: a result, how many points are through, and about how long the rest takes."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hyscale_model.cli import catalog, check, doctor, import_, predict, schema
+from hyscale_model.cli import calibrate, catalog, check, doctor, import_, predict, profile, schema
 from hyscale_model.cli.outcome import (
     Outcome,
     say_input_error,
@@ -35,6 +35,8 @@ app.command("import", context_settings={"ignore_unknown_options": True})(import_
 app.command("catalog")(catalog.catalog)
 app.command("schema")(schema.schema)
 app.command("doctor")(doctor.doctor)
+app.command("calibrate")(calibrate.calibrate)
+app.add_typer(profile.profile, name="profile")
 
 
 def _show_version(wanted: bool) -> None:

@@ -7,12 +7,15 @@ from hyscale_model.families.anatomy import Projection
 from hyscale_model.layers.operation import Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES
 
+# Results of a tile of cuBLAS on Hopper, 128 x 256.
+PRODUCT_TILE = 128 * 256
+
 
 def gemm(
     name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
 ) -> Task:
     """A product of ``tokens`` rows; its backward is two (input and weight gradient) of the same size."""
-    return _product(name, term, tokens, inputs * outputs, inputs + outputs, fp8, 2 if backward else 1)
+    return _product(name, term, tokens, inputs, outputs, 1, fp8, 2 if backward else 1)
 
 
 def projection(
@@ -22,18 +25,23 @@ def projection(
     inputs = each.inputs / tp if each.split == "inputs" else each.inputs
     outputs = each.outputs / tp if each.split == "outputs" else each.outputs
     groups = each.groups / tp if each.split == "groups" else each.groups
-    return _product(
-        f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, groups * (inputs + outputs), fp8, products
-    )
+    return _product(f"{prefix}.{each.name}", term, tokens, inputs, outputs, groups, fp8, products)
 
 
-def _product(name: str, term: str, tokens: Number, weights: Number, values: Number, fp8: Number, products: int) -> Task:
+def _product(
+    name: str, term: str, tokens: Number, inputs: Number, outputs: Number, groups: Number, fp8: Number, products: int
+) -> Task:
+    weights, values = groups * inputs * outputs, groups * (inputs + outputs)
+    # Forward writes outputs; of two gradients one is of inputs, the other of weights.
+    written = tokens * groups * outputs if products == 1 else tokens * groups * inputs + weights
     work = Operation(
         family="gemm",
         flops=products * 2 * tokens * weights,
         hbm_bytes=products * BF16_BYTES * (tokens * values + weights),
         fp8=fp8,
         launches=products,
+        units=lambda: {"values": written},
+        programs=written / (products * PRODUCT_TILE),
     )
     return Task(name=name, term=term, work=work)
 

@@ -86,6 +86,7 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         flops=tensor,
         sm_work=sm,
         hbm_bytes=traffic + keys + indices,
+        units=lambda: _kept(case, sizes, core),
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
@@ -102,8 +103,21 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         sm_work=back_sm,
         hbm_bytes=2 * traffic + keys + gradients + indices,
         launches=3,
+        units=lambda: _kept(case, sizes, core),
     )
     return CorePair(forward, backward, "sparse_attention")
+
+
+def _kept(case: Scenario, sizes: Sizes, core: Core) -> dict[str, Number]:
+    """Logits of all heads, bytes of gathered keys, additions to their gradients, of one query at a time."""
+    kept = sizes.tokens * mean_attended(sizes, core)
+    # A value that is part of its key is not gathered again.
+    width = core.key_width if core.groups == 1 else core.groups / case.layout.tp * (core.key_width + core.value_width)
+    return {
+        "logits": kept * core.heads / case.layout.tp,
+        "gathered_bytes": kept * width * BF16_BYTES,
+        "atomics": kept * width,
+    }
 
 
 def _dense(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
@@ -111,13 +125,18 @@ def _dense(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
     traffic, keys = _traffic(case, sizes, core)
     # Compressed entries are one head that all query heads share, wider than common attention kernels take.
     kind = "compressed" if core.ratio > 1 or core.window else "dense"
+
+    def units() -> dict[str, Number]:
+        return {"logits": sizes.tokens * core.heads / case.layout.tp * mean_attended(sizes, core)}
+
     return CorePair(
-        Operation(family=f"{kind}_attention_forward", flops=flops, hbm_bytes=traffic + keys),
+        Operation(family=f"{kind}_attention_forward", flops=flops, hbm_bytes=traffic + keys, units=units),
         Operation(
             family=f"{kind}_attention_backward",
             flops=BACKWARD_OVER_FORWARD * flops,
             hbm_bytes=2 * traffic + 3 * keys,
             launches=2,
+            units=units,
         ),
         "dense_attention",
     )

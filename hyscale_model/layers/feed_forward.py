@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, where
 from hyscale_model.families.anatomy import FeedForward
-from hyscale_model.layers.common import elementwise, gemm
+from hyscale_model.layers.common import PRODUCT_TILE, elementwise, gemm
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
@@ -84,16 +84,25 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
     flops = passes * ffn.matrices * 2 * copies * hidden * width
     weights = ffn.experts / layout.ep * ffn.matrices * hidden * width
     values = copies * (2 * hidden + ffn.matrices * width)
+    written = passes * copies * ((ffn.matrices - 1) * width + hidden)
     experts = Operation(
         family="grouped_gemm",
         flops=flops,
         hbm_bytes=passes * BF16_BYTES * (weights + values),
         fp8=fp8,
         launches=2 * passes,
+        units=lambda: {"values": written},
+        programs=written / (2 * passes * PRODUCT_TILE),
     )
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
     excess = case.training.moe_imbalance - 1
-    waits = Operation(family="grouped_gemm", flops=flops * excess, fp8=fp8, launches=0)
+    waits = Operation(
+        family="grouped_gemm",
+        flops=flops * excess,
+        fp8=fp8,
+        launches=0,
+        units=lambda: {"values": written * excess},
+    )
     return (
         Task(name="moe.experts", term="moe", work=experts),
         Task(name="moe.activation", term="moe", work=Operation(family="elementwise", hbm_bytes=activation)),

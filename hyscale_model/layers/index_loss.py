@@ -53,5 +53,10 @@ def index_backward_tasks(selector: Selector) -> tuple[Task, ...]:
         sm_work=kept * width,
         hbm_bytes=2 * FP32_BYTES * rows.held_keys * width + kept * (INT32_BYTES + FP32_BYTES),
         launches=2,
+        units=lambda: {
+            "products": kept * selector.index.heads,
+            "gathered_bytes": kept * width * BF16_BYTES,
+            "atomics": kept * width,
+        },
     )
     return (Task(name="index_loss.backward", term="index_loss", work=work),)

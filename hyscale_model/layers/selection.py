@@ -84,6 +84,7 @@ class Selector:
             hbm_bytes=(queries * self.index.heads + read) * key_bytes + written,
             fp8=fp8,
             launches=launches,
+            units=lambda: {"products": queries * keys * self.index.heads, "scores": queries * keys},
         )
 
 
@@ -113,7 +114,16 @@ def _waiting(selector: Selector) -> tuple[Task, ...]:
     excess = rows.slowest_over_mean - 1
     if not isinstance(excess, float) or excess > 0:
         flops = selector.flops(rows.queries * excess, rows.scored)
-        work = Operation(family=selector.family, flops=flops, fp8=selector.sizes.fp8_index, launches=0)
+        work = Operation(
+            family=selector.family,
+            flops=flops,
+            fp8=selector.sizes.fp8_index,
+            launches=0,
+            units=lambda: {
+                "products": rows.queries * excess * rows.scored * selector.index.heads,
+                "scores": rows.queries * excess * rows.scored,
+            },
+        )
         return (Task(name="selection.wait", term="waiting", work=work),)
     return ()
 
@@ -141,12 +151,18 @@ def table_topk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     masked = where(system.causal_skip, factor("masked_topk"), 1.0)
     # Conversion to INT32, masks and the copy read and write the indices again.
     tidy = kept * (TOPK_OUTPUT_BYTES + 8 + 3 * INT32_BYTES)
+
+    def units() -> dict[str, Number]:
+        seen = FP32_BYTES * rows.queries * rows.scored
+        return {"visible_bytes": seen, "masked_bytes": table - seen, "rows": rows.queries, "selected": kept}
+
     return {
         "selection.topk": Operation(
             family=f"topk_{system.table_topk}",
             sm_work=table * masked,
             hbm_bytes=table + kept * TOPK_OUTPUT_BYTES,
             launches=5 * blocks,
+            units=units,
         ),
         "selection.indices": Operation(family="elementwise", hbm_bytes=tidy, launches=4 * blocks),
     }
@@ -164,9 +180,23 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     )
     appended = CANDIDATE_BYTES * queries * candidates
     sampled = FP32_BYTES * queries * samples
+    key_bytes = index_key_bytes(selector.index.head_dim, selector.sizes.fp8_index)
+
+    def chosen(found: Number, read: Number) -> dict[str, Number]:
+        return {
+            "words": read / 32,
+            "candidates": found,
+            "rows": queries,
+            "products": found * selector.index.heads,
+            "gathered_bytes": found * key_bytes,
+        }
+
     return {
         "selection.sample": selector.scoring(queries, samples, factor, written=sampled),
-        "selection.threshold": Operation(family="candidate_select", sm_work=sampled, hbm_bytes=sampled),
+        # Of samples, none is marked, gathered or scored again.
+        "selection.threshold": Operation(
+            family="candidate_select", sm_work=sampled, hbm_bytes=sampled, units=lambda: chosen(0.0, 0.0)
+        ),
         "selection.filter": selector.scoring(queries, rows.scored, factor, written=appended),
         "selection.check": Operation(family="elementwise", hbm_bytes=INT32_BYTES * queries),
         "selection.recover": selector.scoring(minimum(RECOVERY_ROWS, queries), rows.keys, factor, launches=4),
@@ -175,6 +205,7 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
             sm_work=FP32_BYTES * queries * candidates,
             hbm_bytes=appended + INT32_BYTES * queries * topk,
             launches=3,
+            units=lambda: chosen(queries * candidates, queries * rows.scored),
         ),
     }
 
@@ -190,6 +221,10 @@ def replay_scoring(selector: Selector) -> dict[str, Operation]:
             flops=selector.flops(rows.queries, rows.selected),
             hbm_bytes=gathered + kept * (INT32_BYTES + FP32_BYTES),
             fp8=fp8,
+            units=lambda: {
+                "products": kept * selector.index.heads,
+                "gathered_bytes": kept * index_key_bytes(selector.index.head_dim, fp8),
+            },
         )
     }
 

@@ -83,7 +83,7 @@ class _Resources:
         turns = quantised(operation.programs, sms) if self.turns and operation.programs is not None else 1.0
         if isinstance(turns, np.ndarray) and not turns.ndim:
             turns = float(turns)
-        found = [((self.hbm, operation.hbm_bytes),)]
+        found: list[tuple[tuple[_Scaled, Number], ...]] = [((self.hbm, operation.hbm_bytes),)]
         if self.tensor:
             found.append(((self.tensor, operation.flops * turns),))
         if self.sm:
@@ -200,8 +200,8 @@ class Rates:
         resources = self._resources(operation)
         parts = dict.fromkeys(RESOURCES, 0.0)
         names = ("hbm", *(["tensor"] if resources.tensor else []), *(["sm"] if resources.sm else []))
-        for name, resource in zip(names, resources.used(operation, self.gpu.sms), strict=True):
-            parts[name] = sum(_first(amount) * each.nominal for each, amount in resource)
+        for name, amounts in zip(names, resources.used(operation, self.gpu.sms), strict=True):
+            parts[name] = sum(_first(amount) * each.nominal for each, amount in amounts)
         longest = max(parts.values())
         serial, launch_s, in_step = (
             float(each[0, 0]) for each in (resources.serial, resources.launch_s, self._in_step)
@@ -263,8 +263,10 @@ class Rates:
         tensor = None
         if law.tensor:
             wide, narrow = (self._fitted_tensor(name, precision) for precision in ("bf16", "fp8"))
-            tensor = scaled(np.where(fp8 != 0, narrow, wide) if isinstance(fp8, np.ndarray) else (narrow if fp8 else wide))
-        rate = gpu.sms * gpu.boost_hz
+            tensor = scaled(
+                np.where(fp8 != 0, narrow, wide) if isinstance(fp8, np.ndarray) else (narrow if fp8 else wide)
+            )
+        rate: Number = gpu.sms * gpu.boost_hz
         if gpu.name != fitted.gpu:
             rate = rate * self.factor("transfer")
         sm = tuple((unit, scaled(clocks / rate)) for unit, clocks in law.clocks.items())

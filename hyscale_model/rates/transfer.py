@@ -1,8 +1,8 @@
 """Rules by which a law measured on one GPU holds on another of its architecture.
 
-    tensor   scales with the tensor peak; the fraction that is kept is that of the measured GPU, unless the other's tensor
-             cores are so slow beside its SMs that they bind where they did not (H20: 958 BF16 FLOP an SM and clock,
-             against 3,784): then what kernels keep on such a GPU, by ``family`` or ``SLOW_TENSOR_CORES``
+    tensor   scales with the tensor peak; the fraction that is kept is that of the measured GPU, unless the other's
+             tensor cores are so slow beside its SMs that they bind where they did not (H20: 958 BF16 FLOP an SM and
+             clock, against 3,784): then what kernels keep on such a GPU, by ``family`` or ``SLOW_TENSOR_CORES``
     sm       scales with SM count x clock
     hbm      scales with the bandwidth; launches and ``serial`` stay
 

@@ -3,11 +3,11 @@
 import zlib
 
 import numpy as np
+from hyscale_calibration.fit import Samples
 from hyscale_calibration.machine import Failed, Measured
 from hyscale_calibration.work import work_of
-from hyscale_model.rates.law import Law, Peaks, seconds
 
-from hyscale_calibration.fit import Samples
+from hyscale_model.rates.law import Law, Peaks, seconds
 
 PEAKS = Peaks(tensor={"bf16": 989e12, "fp8": 1979e12}, sms=132, hz=1.98e9, hbm=4.8e12)
 IDENTITY = {

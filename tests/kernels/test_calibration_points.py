@@ -1,4 +1,4 @@
-"""The machine that measures points, on this computer's processor: every row of the plans exists, is checked and timed."""
+"""The machine that measures points, on a processor: every row of the plans exists, is checked and timed."""
 
 from dataclasses import replace
 

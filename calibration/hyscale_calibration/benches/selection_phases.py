@@ -133,9 +133,7 @@ def check_indices(run: Any, expected: torch.Tensor) -> dict[str, Any]:
 def case(name: str, **shape: Any) -> Case:
     """A case at GLM-5.1's indexer unless said otherwise; see ``hytopk.case``."""
     usual = {"n": 2048, "L": 1_048_576, "H": 32, "D": 128, "k": 2048, "ratio": 1}
-    return Case(
-        name=name, shape={**usual, "weights": "signed", "visible": "all", "family": "normal", **shape}
-    )
+    return Case(name=name, shape={**usual, "weights": "signed", "visible": "all", "family": "normal", **shape})
 
 
 OPERATION = Operation(
