@@ -27,6 +27,7 @@ PRIORS: Mapping[str, tuple[float, float, float, float]] = {
     "hbm": (0.88, 1.15, 0.05, 1.0),
     "launch_s": (4e-6, 2.0, 3e-7, 1e-4),
     "serial": (0.2, 2.5, 0.01, 1.0),
+    "sustained": (0.03, 3.0, 1e-3, 0.5),
 }
 CLOCKS_SPREAD = 100.0
 _STARTS = (0.05, 0.3, 0.8)
@@ -60,8 +61,11 @@ class Samples:
             units=np.array([[work.units.get(unit, 0.0) for unit in units] for work in self.work]).reshape(
                 len(self.work), len(units)
             ),
+            passed_bytes=np.array([work.passed_bytes for work in self.work]),
             launches=np.array([work.launches for work in self.work]),
-            programs=np.array([work.programs for work in self.work]),
+            turns=np.array(
+                [1.0 if work.turns is None else work.turns(sms) for work, sms in zip(self.work, self.sms, strict=True)]
+            ),
             sms=np.array(self.sms, dtype=float),
         )
 
@@ -97,13 +101,14 @@ class LawFit:
             "hbm",
             "launch_s",
             "serial",
+            *(("sustained",) if precisions else ()),
         )
         work = samples.workload(self.units_)
         measured = np.log(samples.seconds)
         # Clocks of a unit with which it alone would explain the times.
         whole = np.array(
             [
-                np.exp(np.median(np.log((samples.seconds * work.sms * self.peaks.hz / amount)[amount > 0])))
+                np.exp(np.median(np.log((samples.seconds * work.sms * self.peaks.hz)[amount > 0] / amount[amount > 0])))
                 for amount in work.units.T
             ]
         )

@@ -58,7 +58,7 @@ def choices(measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             work = Work(
                 family="candidate_select",
                 hbm_bytes=compacted.hbm_bytes + rescored.hbm_bytes + sorted_.hbm_bytes,
-                units={**compacted.units, "products": rescored.units["products"]},
+                units={**compacted.units, **rescored.units, **sorted_.units},
                 launches=len(_CHOOSING),
             )
             found.append(

@@ -4,24 +4,33 @@ Units of work beside FLOP and bytes are those of the model's operations (``hysca
 an operation of the model by what it fitted for the same unit here. Sizes are those of the benchmarks of the same
 names: n queries, L keys, V of them visible, H heads of width D, k selected.
 
-    products        head scores or head logits that pass the CUDA cores, one a head and pair of query and key
-    scores          sums over heads, one a pair of query and key
-    gathered_bytes  rows read by index; atomics: FP32 additions to rows by index
-    values          results written by a product of matrices
+    products         head scores that pass the CUDA cores, one a head and pair of query and key; logits: of attention
+    scores           sums over heads, one a pair of query and key
+    gathered_bytes   rows read by index; picks: how many rows
+    atomics          FP32 additions to rows by index; shared_atomics: to rows that the query before added to too
+    values           results written by a product of matrices
+    words            32 keys marked by a bit each; slots: places that are sorted, filled up to a power of two
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import ceil, exp
+from dataclasses import dataclass, field, replace
+from math import ceil, exp, log2
 from typing import Any
+
+from hyscale_model.layers.tiles import product_turns
 
 BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}
 FP32, INT32 = 4, 4
-# Tiles of cuBLAS and of FlashAttention on Hopper, which set how evenly work fills the SMs.
-GEMM_TILE = (128, 256)
+# Queries of a tile of FlashAttention and cuDNN on Hopper.
 QUERY_TILE = 128
+# Head width of the indexers, for which kernels are made.
+INDEX_WIDTH = 128
+# Rows that an SM collects side by side, one by a warp.
+ROWS_AT_ONCE = 16
+# Head widths above this, of keys and values together, take other kernels in backward.
+USUAL_WIDTHS = 256
 
 Shape = Mapping[str, Any]
 
@@ -33,19 +42,25 @@ class Work:
     Attributes:
         family: kernels that share coefficients.
         flops: on tensor cores; ``fp8``: of FP8 operands.
-        hbm_bytes: fewest bytes that cross HBM.
+        hbm_bytes: fewest bytes that cross HBM; passed_bytes: in kernels before and after, such as zeroing and casts.
         units: further work in the SMs by unit.
         launches: kernels launched.
-        programs: equal pieces that the SMs take in turns; 0 where a kernel spreads over all SMs by itself.
+        turns: SMs -> time of whole turns of them over work spread evenly; None where a kernel spreads by itself.
     """
 
     family: str
     flops: float = 0.0
     fp8: bool = False
     hbm_bytes: float = 0.0
+    passed_bytes: float = 0.0
     units: Mapping[str, float] = field(default_factory=dict)
     launches: float = 1.0
-    programs: float = 0.0
+    turns: Callable[[float], float] | None = None
+
+
+def in_turns(programs: float) -> Callable[[float], float]:
+    """Of equal programs that SMs take in turns."""
+    return lambda sms: ceil(programs / sms) * sms / programs
 
 
 def work_of(row: str, dtype: str, shape: Shape) -> Work | None:
@@ -61,14 +76,13 @@ def unique(picks: float, rows: float) -> float:
 
 def _gemm(dtype: str, shape: Shape) -> Work:
     m, n, k, groups = shape["m"], shape["n"], shape["k"], shape.get("groups", 1)
-    tiles = groups * ceil(m / groups / GEMM_TILE[0]) * ceil(n / GEMM_TILE[1])
     return Work(
         family="grouped_gemm" if "groups" in shape else "gemm",
         flops=2.0 * m * n * k,
         fp8=dtype == "fp8",
         hbm_bytes=BYTES[dtype] * (m * k + groups * n * k) + 2.0 * m * n,
         units={"values": float(m * n)},
-        programs=tiles,
+        turns=lambda sms: float(product_turns(m, n, sms, groups)),
     )
 
 
@@ -81,9 +95,9 @@ def _dense(shape: Shape, backward: bool) -> Work:
         family=f"dense_attention_{'backward' if backward else 'forward'}",
         flops=(2.5 if backward else 1.0) * 2.0 * logits * widths,
         hbm_bytes=2 * rows + 3 * keys if backward else rows + keys,
-        units={"logits": logits},
+        units={"logits": logits, "wide": logits * max(widths - USUAL_WIDTHS, 0)} if backward else {"logits": logits},
         launches=3 if backward else 1,
-        programs=ceil(length / QUERY_TILE) * heads,
+        turns=in_turns(ceil(length / QUERY_TILE) * heads),
     )
 
 
@@ -110,7 +124,7 @@ def _copy(dtype: str, shape: Shape) -> Work:
 def _gather(dtype: str, shape: Shape) -> Work:
     rows, width, table = shape["rows"], shape["width"], shape["table"]
     read = 2.0 * width * unique(rows, table)
-    return Work(family="gather", hbm_bytes=read + 2.0 * rows * width, units={"gathered_bytes": 2.0 * rows * width})
+    return Work(family="gather", hbm_bytes=read + 2.0 * rows * width, units={"picks": float(rows)})
 
 
 def _scatter(dtype: str, shape: Shape) -> Work:
@@ -120,7 +134,7 @@ def _scatter(dtype: str, shape: Shape) -> Work:
 
 
 def _optimizer(dtype: str, shape: Shape) -> Work:
-    return Work(family="optimizer", hbm_bytes=34.0 * shape["tensors"] * shape["values"], launches=2)
+    return Work(family="optimizer", hbm_bytes=34.0 * shape["tensors"] * shape["values"], launches=2 + shape["tensors"])
 
 
 def visible_share(shape: Shape) -> float:
@@ -141,10 +155,12 @@ class _Selected:
     dim: int
     topk: int
     seen: float
+    first: bool
 
     @classmethod
     def of(cls, shape: Shape) -> _Selected:
-        return cls(shape["n"], shape["L"], shape.get("H", 1), shape.get("D", 1), shape["k"], visible_share(shape))
+        seen, first = visible_share(shape), shape.get("visible") == "first"
+        return cls(shape["n"], shape["L"], shape.get("H", 1), shape.get("D", 1), shape["k"], seen, first)
 
     @property
     def pairs(self) -> float:
@@ -159,13 +175,18 @@ class _Selected:
     @property
     def candidates(self) -> float:
         """Keys that reach thresholds of 40 samples where 16 stand for the selection, of all queries."""
-        return self.n * min(2.5 * self.topk, self.length * self.seen)
+        wanted = 2.5 * self.topk
+        if self.first:
+            # Half of the queries are the first of all and see a quarter of their number on average.
+            return self.n / 2 * (min(wanted, self.n / 4) + wanted)
+        return self.n * min(wanted, self.length * self.seen)
 
 
 def _scores(family: str, dtype: str, shape: Shape, pairs: float, written: float, launches: float) -> Work:
     size = _Selected.of(shape)
     return Work(
-        family=family,
+        # Other widths than an indexer's take kernels of plain Triton.
+        family=family if size.dim == INDEX_WIDTH else f"{family}.wide",
         flops=2.0 * pairs * size.heads * size.dim,
         fp8=dtype == "fp8",
         hbm_bytes=BYTES[dtype] * size.dim * (size.n * size.heads + size.length) + written,
@@ -190,12 +211,14 @@ def _filter(dtype: str, shape: Shape) -> Work:
 
 def _thresholds(dtype: str, shape: Shape) -> Work:
     size = _Selected.of(shape)
-    sampled = _scores("index_sampling", dtype, shape, size.samples, 2.0 * FP32 * size.samples / size.seen, 4)
-    return Work(**{**_fields(sampled), "units": {**sampled.units, "rows": float(size.n)}})
+    sampled = _scores("index_sampling", dtype, shape, size.samples, 2.0 * FP32 * size.samples / size.seen, 8)
+    slots = size.n * filled(size.samples / size.seen / size.n)
+    return replace(sampled, units={**sampled.units, "slots": slots})
 
 
-def _fields(work: Work) -> dict[str, Any]:
-    return {name: getattr(work, name) for name in Work.__dataclass_fields__}
+def filled(count: float) -> float:
+    """The power of two that holds ``count``, 16 at least."""
+    return float(2.0 ** ceil(max(4.0, log2(count))))
 
 
 def _topk_torch(dtype: str, shape: Shape) -> Work:
@@ -219,7 +242,12 @@ def _topk_radix(dtype: str, shape: Shape) -> Work:
     return Work(
         family="topk_radix",
         hbm_bytes=read + INT32 * size.n * size.topk,
-        units={"visible_bytes": read, "rows": float(size.n), "selected": float(size.n * size.topk)},
+        units={
+            "visible_bytes": read,
+            "words": size.pairs / 32,
+            "rows": float(size.n),
+            "slots": size.n * filled(max(4096, 6 * size.topk)),
+        },
         launches=5,
     )
 
@@ -229,7 +257,8 @@ def _compact(dtype: str, shape: Shape) -> Work:
     return Work(
         family="compaction",
         hbm_bytes=size.pairs / 8 + INT32 * size.candidates,
-        units={"words": size.pairs / 32, "candidates": size.candidates, "rows": float(size.n)},
+        units={"words": size.pairs / 32, "candidates": size.candidates},
+        turns=in_turns(size.n / ROWS_AT_ONCE),
     )
 
 
@@ -241,7 +270,7 @@ def _rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
         flops=2.0 * kept * size.heads * size.dim,
         fp8=dtype == "fp8",
         hbm_bytes=row * (size.n * size.heads + min(read, size.length)) + (FP32 + INT32) * kept,
-        units={"products": kept * size.heads, "gathered_bytes": kept * row},
+        units={"products": kept * size.heads, "scores": kept, "gathered_bytes": kept * row},
     )
 
 
@@ -261,13 +290,14 @@ def _replay_forward(dtype: str, shape: Shape) -> Work:
 
 def _replay_backward(dtype: str, shape: Shape) -> Work:
     forward = _replay_forward(dtype, shape)
-    kept = float(shape["n"] * shape["k"])
     return Work(
         family="index_backward",
         flops=3 * forward.flops,
         fp8=forward.fp8,
-        hbm_bytes=forward.hbm_bytes + 3.0 * FP32 * shape["L"] * shape["D"],
-        units={**forward.units, "atomics": kept * shape["D"]},
+        hbm_bytes=forward.hbm_bytes,
+        # Gradients of keys are zeroed, read and cast.
+        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * shape["D"],
+        units={**forward.units, **_added(shape, shape["D"])},
         launches=4,
     )
 
@@ -278,16 +308,18 @@ def _index_loss(dtype: str, shape: Shape) -> Work:
     return Work(
         family="index_loss",
         flops=backward.flops * 4 / 3,
-        hbm_bytes=backward.hbm_bytes + 12.0 * FP32 * kept,
-        units={**backward.units, "selected": kept},
-        launches=16,
+        hbm_bytes=backward.hbm_bytes,
+        # Softmax, divergence and their gradients are passes over the kept scores.
+        passed_bytes=backward.passed_bytes + 20.0 * FP32 * kept,
+        units=backward.units,
+        launches=24,
     )
 
 
 def _select(dtype: str, shape: Shape) -> Work:
     size = _Selected.of(shape)
-    # Candidates are sorted in registers, filled up to a power of two.
-    slots = 2.0 ** ceil(max(4.0, _log2(size.candidates / size.n)))
+    # Candidates are sorted in registers.
+    slots = filled(min(2.5 * size.topk, size.length))
     return Work(
         family="candidate_sorting",
         hbm_bytes=(FP32 + INT32) * size.candidates + INT32 * size.n * size.topk,
@@ -295,37 +327,37 @@ def _select(dtype: str, shape: Shape) -> Work:
     )
 
 
-def _log2(value: float) -> float:
-    from math import log2
+def _added(shape: Shape, width: int) -> dict[str, float]:
+    """FP32 additions to gradients of keys."""
+    added = float(shape["n"] * shape["k"] * width)
+    return {"atomics": added * (1.0 - shape["shared"]), "shared_atomics": added * shape["shared"]}
 
-    return log2(value)
 
-
-def _sparse(shape: Shape, family: str, scale: float, launches: float, atomics: float, kept_bytes: float) -> Work:
+def _sparse(shape: Shape, family: str, launches: float, kept_bytes: float, backward: bool = False) -> Work:
     n, heads, width, value_width, topk = (shape[key] for key in ("n", "H", "D", "V", "k"))
     kept = float(n * topk)
     rows = 2.0 * n * heads * (width + value_width)
-    gradients = atomics * 3.0 * FP32 * shape["L"] * width
     units = {"logits": kept * heads, "gathered_bytes": 2.0 * kept * width}
     return Work(
         family=family,
-        flops=scale * 2.0 * kept * heads * (width + value_width),
-        hbm_bytes=(1 + atomics) * rows + 2.0 * width * _different(shape) + INT32 * kept + gradients + kept_bytes * kept,
-        units={**units, "atomics": kept * width} if atomics else units,
+        flops=(2.5 if backward else 1.0) * 2.0 * kept * heads * (width + value_width),
+        hbm_bytes=(2 if backward else 1) * rows + 2.0 * width * _different(shape) + INT32 * kept + kept_bytes * kept,
+        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * width if backward else 0.0,
+        units={**units, **_added(shape, width)} if backward else units,
         launches=launches,
     )
 
 
 def _sparse_forward(dtype: str, shape: Shape) -> Work:
-    return _sparse(shape, "sparse_attention_forward.hyscale_kernels", 1.0, 1, 0.0, 0.0)
+    return _sparse(shape, "sparse_attention_forward.hyscale_kernels", 1, 0.0)
 
 
 def _sparse_probabilities(dtype: str, shape: Shape) -> Work:
-    return _sparse(shape, "sparse_attention_probabilities", 1.0, 2, 0.0, 4.0 * shape["H"] + FP32)
+    return _sparse(shape, "sparse_attention_probabilities", 2, 4.0 * shape["H"] + FP32)
 
 
 def _sparse_backward(dtype: str, shape: Shape) -> Work:
-    return _sparse(shape, "sparse_attention_backward.hyscale_kernels", 2.5, 4, 1.0, 8.0 * shape["H"])
+    return _sparse(shape, "sparse_attention_backward.hyscale_kernels", 4, 8.0 * shape["H"], True)
 
 
 DESCRIBED: Mapping[str, Callable[[str, Shape], Work]] = {

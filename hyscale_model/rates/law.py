@@ -1,17 +1,18 @@
 """The time of a kernel as a function of its work: one form, which calibrations fit and predictions use.
 
-    t = launches x launch_s + max(T, S, B) + serial (T + S + B - max(T, S, B))
-    T = q x FLOP / (tensor peak x fraction)           by precision
-    S = q x sum of amount x clocks / (SMs x clock)    by unit of work
-    B = bytes / (HBM peak x fraction)
-    q = ceil(programs / SMs) x SMs / programs         the last turn of the SMs, which few programs share
+    t = launches x launch_s + P + max(T, C, G, A, B) + serial (the others of these)
+    T = q x FLOP / (tensor peak x fraction) x (1 + sustained x)     by precision
+    C, G, A = q x sum of amount x clocks / (SMs x clock)            by unit: CUDA cores, rows by index, atomics
+    B, P = bytes / (HBM peak x fraction)                            beside the rest; in kernels before and after it
+    q = time of whole turns of the SMs over that of work spread evenly
+    x = T / (T + SUSTAINED_S): tensor cores at work for milliseconds draw so much power that clocks fall
 
-T and S scale with the SMs in use. Needs numpy alone.
+T, C, G and A scale with the SMs in use. Needs numpy alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,12 @@ import numpy as np
 from hyscale_model.arrays import Number
 
 PRECISIONS = ("bf16", "fp8")
+# What units of work use, if not the CUDA cores: the path of rows that are read by index, and of atomic additions.
+PATHS: Mapping[str, str] = {"gathered_bytes": "gather", "atomics": "atomics", "shared_atomics": "atomics"}
+CORES = "cores"
+# Of tensor work, half of whose clock loss a kernel shows on its own. In a step it shows all of it.
+SUSTAINED_S = 3e-3
+_SINGLE = ("hbm", "launch_s", "serial", "sustained")
 
 
 def together(serial: Number, *times: Number) -> Number:
@@ -33,10 +40,12 @@ def together(serial: Number, *times: Number) -> Number:
     return longest + serial * (total - longest)
 
 
-def quantised(programs: Number, sms: Number) -> Number:
-    """Time of whole turns of the SMs over that of the work spread evenly; 1 where ``programs`` is 0."""
-    count = np.maximum(programs, 1e-9)
-    return np.where(np.asarray(programs) > 0, np.ceil(count / sms) * sms / count, 1.0)
+def by_path(units: Sequence[str]) -> dict[str, list[int]]:
+    """Places of the units that use each path; paths in the order of their first unit."""
+    found: dict[str, list[int]] = {}
+    for place, unit in enumerate(units):
+        found.setdefault(PATHS.get(unit, CORES), []).append(place)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,7 @@ class Law:
         tensor: fraction of the tensor peak by precision; clocks: SM clocks of one unit of work, by unit.
         hbm: fraction of the HBM peak.
         launch_s: of one launch; serial: share of the shorter resources that is not hidden.
+        sustained: what tensor work takes longer once clocks have fallen; 0 where there is none.
     """
 
     tensor: Mapping[str, float]
@@ -64,15 +74,14 @@ class Law:
     hbm: float
     launch_s: float
     serial: float
+    sustained: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Coefficients by name."""
         return {
             **{f"tensor.{precision}": value for precision, value in self.tensor.items()},
             **{f"clocks.{unit}": value for unit, value in self.clocks.items()},
-            "hbm": self.hbm,
-            "launch_s": self.launch_s,
-            "serial": self.serial,
+            **{name: getattr(self, name) for name in _SINGLE if name != "sustained" or self.tensor},
         }
 
     @classmethod
@@ -88,8 +97,11 @@ class Law:
                 kinds[kind][rest] = float(value)
             else:
                 single[name] = float(value)
-        if set(single) != {"hbm", "launch_s", "serial"}:
-            raise ValueError(f"has {', '.join(sorted(single)) or 'nothing'} where hbm, launch_s and serial should be")
+        needed = set(_SINGLE) if kinds["tensor"] else set(_SINGLE) - {"sustained"}
+        if set(single) != needed:
+            raise ValueError(
+                f"has {', '.join(sorted(single)) or 'nothing'} where {', '.join(sorted(needed))} should be"
+            )
         return cls(tensor=kinds["tensor"], clocks=kinds["clocks"], **single)
 
 
@@ -99,25 +111,30 @@ class Workload:
 
     Attributes:
         precision: index into ``PRECISIONS``.
+        passed_bytes: in kernels before and after, with nothing beside them.
+        turns: whole turns of the SMs over work spread evenly, 1 or more.
         sms: SMs each run may use.
     """
 
     flops: np.ndarray
     precision: np.ndarray
     hbm_bytes: np.ndarray
+    passed_bytes: np.ndarray
     units: np.ndarray
     launches: np.ndarray
-    programs: np.ndarray
+    turns: np.ndarray
     sms: np.ndarray
 
 
 def seconds(law: Law, work: Workload, peaks: Peaks) -> np.ndarray:
     """Times ``[runs]`` of runs on all or on some of a GPU's SMs."""
     rates = np.array([(peaks.tensor.get(name) or np.inf) * law.tensor.get(name, np.inf) for name in PRECISIONS])
-    turns = quantised(work.programs, work.sms)
-    tensor = turns * work.flops / (rates[work.precision] * work.sms / peaks.sms)
+    tensor = work.turns * work.flops / (rates[work.precision] * work.sms / peaks.sms)
+    tensor = tensor * (1 + law.sustained * tensor / (tensor + SUSTAINED_S))
     clocks = np.array(list(law.clocks.values()))
-    sm = turns * (work.units @ clocks) / (work.sms * peaks.hz) if len(clocks) else np.zeros_like(tensor)
-    hbm = work.hbm_bytes / (peaks.hbm * law.hbm)
-    kernel: np.ndarray = together(law.serial, tensor, sm, hbm)
-    return work.launches * law.launch_s + kernel
+    paths = [
+        work.turns * (work.units[:, places] @ clocks[places]) / (work.sms * peaks.hz)
+        for places in by_path(tuple(law.clocks)).values()
+    ]
+    kernel: np.ndarray = together(law.serial, tensor, *paths, work.hbm_bytes / (peaks.hbm * law.hbm))
+    return work.launches * law.launch_s + work.passed_bytes / (peaks.hbm * law.hbm) + kernel

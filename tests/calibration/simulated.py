@@ -34,6 +34,9 @@ CLOCKS = {
     "words": 0.5,
     "candidates": 1.0,
     "slots": 0.4,
+    "picks": 100.0,
+    "wide": 0.002,
+    "shared_atomics": 0.2,
 }
 
 
@@ -45,6 +48,7 @@ def law_of(work):
         hbm=0.88,
         launch_s=3e-6,
         serial=0.15,
+        sustained=0.05 if work.flops else 0.0,
     )
 
 
