@@ -15,6 +15,8 @@ from hyscale_model.rates.law import Peaks
 ERROR_BARS = {"median": 0.04, "p95": 0.12}
 COVERAGE_BAR = (0.7, 0.9)
 PARTS = ("fit", "held_out", "transfer")
+# Half the width of the interval of 80 % that predictions give to scaling by SMs and clock (``transfer`` of profiles).
+TRANSFER_SPREAD = 0.13
 # Steps of HyTopK that follow the filter; the model prices them as one.
 _CHOOSING = ("hytopk.compact", "hytopk.rescore", "hytopk.select")
 
@@ -81,6 +83,34 @@ def errors_of(fit: LawFit, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
     return nominal / samples.seconds - 1, (low <= samples.seconds) & (samples.seconds <= high)
 
 
+def transfer_errors(
+    fit: LawFit | None, parts: Mapping[str, tuple[Samples, list[str]]], peaks: Peaks
+) -> tuple[np.ndarray, list[str]]:
+    """Errors of times on part of the SMs, predicted from the measured time of the same point on all of them.
+
+    The rule of transfer says by how much time grows; what the law misses at the point itself is not its fault. Without
+    a law all of the time is taken to scale.
+    """
+    whole = {
+        name: seconds
+        for part in ("fit", "held_out")
+        for name, seconds in zip(parts[part][1], parts[part][0].seconds, strict=True)
+    }
+    errors, names = [], []
+    samples, ids = parts["transfer"]
+    for work, sms, seconds, name in zip(samples.work, samples.sms, samples.seconds, ids, strict=True):
+        before = whole.get(name.partition("@")[0])
+        if before is None:
+            continue
+        growth = peaks.sms / sms
+        if fit is not None:
+            (on_part, on_all), _, _ = fit.predict(Samples([work, work], [sms, peaks.sms], np.ones(2)))
+            growth = on_part / on_all
+        errors.append(before * growth / seconds - 1)
+        names.append(name)
+    return np.array(errors), names
+
+
 def told(errors: np.ndarray, inside: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
     """How far predictions are from what was measured."""
     if not len(errors):
@@ -104,30 +134,36 @@ def fit_all(measurements: Sequence[Mapping[str, Any]], peaks: Peaks) -> dict[str
     pooled: dict[str, list[tuple[np.ndarray, np.ndarray, list[str]]]] = {part: [] for part in PARTS}
     for family, parts in samples_by_family(measurements, peaks.sms).items():
         samples, _ = parts["fit"]
+        fit = None
         try:
             fit = LawFit(peaks).fit(samples)
         except ValueError as error:
             unfitted[family] = str(error)
-            continue
-        families[family] = fit.as_json()
-        for part, (some, names) in parts.items():
-            errors, inside = errors_of(fit, some)
-            families[family][part] = told(errors, inside, names)
-            # Sums of steps repeat what their steps say.
-            if family != "candidate_select":
-                pooled[part].append((errors, inside, names))
-        taken = np.concatenate([parts[part][0].seconds for part in ("fit", "held_out")])
-        families[family]["measured_s"] = [float(taken.min()), float(taken.max())]
+        moved, moved_names = transfer_errors(fit, parts, peaks)
+        width = np.hypot(TRANSFER_SPREAD, fit.spread_ if fit is not None else 0.0)
+        found = {"transfer": (moved, np.abs(np.log1p(moved)) <= width, moved_names)}
+        if fit is not None:
+            found |= {part: (*errors_of(fit, parts[part][0]), parts[part][1]) for part in ("fit", "held_out")}
+            taken = np.concatenate([parts[part][0].seconds for part in ("fit", "held_out")])
+            families[family] = {
+                **fit.as_json(),
+                **{part: told(*found[part]) for part in PARTS},
+                "measured_s": [float(taken.min()), float(taken.max())],
+            }
+        # Sums of steps repeat what their steps say.
+        if family != "candidate_select":
+            for part, errors in found.items():
+                pooled[part].append(errors)
     return {
         "families": families,
         "unfitted": unfitted,
         **{
             part: told(
-                np.concatenate([each[0] for each in found] or [np.zeros(0)]),
-                np.concatenate([each[1] for each in found] or [np.zeros(0, dtype=bool)]),
-                [name for each in found for name in each[2]],
+                np.concatenate([each[0] for each in errors] or [np.zeros(0)]),
+                np.concatenate([each[1] for each in errors] or [np.zeros(0, dtype=bool)]),
+                [name for each in errors for name in each[2]],
             )
-            for part, found in pooled.items()
+            for part, errors in pooled.items()
         },
     }
 

@@ -6,9 +6,7 @@ from hyscale_model.arrays import Number
 from hyscale_model.families.anatomy import Projection
 from hyscale_model.layers.operation import Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES
-
-# Results of a tile of cuBLAS on Hopper, 128 x 256.
-PRODUCT_TILE = 128 * 256
+from hyscale_model.layers.tiles import product_turns
 
 
 def gemm(
@@ -41,7 +39,7 @@ def _product(
         fp8=fp8,
         launches=products,
         units=lambda: {"values": written},
-        programs=written / (products * PRODUCT_TILE),
+        turns=lambda sms: product_turns(tokens, groups * outputs, sms),
     )
     return Task(name=name, term=term, work=work)
 

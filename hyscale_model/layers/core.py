@@ -30,6 +30,8 @@ RECURRENCE_BACKWARD = 2.5
 WARP_GROUP_ROWS = 64
 WARP_ROWS = 16
 WARP_RATE = 0.6
+# Key and value widths together above which backward takes slower kernels.
+USUAL_WIDTHS = 256
 
 
 def padded_rows(rows: float) -> float:
@@ -86,7 +88,7 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         flops=tensor,
         sm_work=sm,
         hbm_bytes=traffic + keys + indices,
-        units=lambda: _kept(case, sizes, core),
+        units=lambda: _kept(case, sizes, core, 0.0),
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
@@ -103,12 +105,13 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         sm_work=back_sm,
         hbm_bytes=2 * traffic + keys + gradients + indices,
         launches=3,
-        units=lambda: _kept(case, sizes, core),
+        units=lambda: _kept(case, sizes, core, factor("pair_overlap")),
+        passed_bytes=gradients,
     )
     return CorePair(forward, backward, "sparse_attention")
 
 
-def _kept(case: Scenario, sizes: Sizes, core: Core) -> dict[str, Number]:
+def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number) -> dict[str, Number]:
     """Logits of all heads, bytes of gathered keys, additions to their gradients, of one query at a time."""
     kept = sizes.tokens * mean_attended(sizes, core)
     # A value that is part of its key is not gathered again.
@@ -116,7 +119,9 @@ def _kept(case: Scenario, sizes: Sizes, core: Core) -> dict[str, Number]:
     return {
         "logits": kept * core.heads / case.layout.tp,
         "gathered_bytes": kept * width * BF16_BYTES,
-        "atomics": kept * width,
+        # Neighbours in a text select alike; additions to what both selected meet in the cache.
+        "atomics": kept * width * (1 - overlap),
+        "shared_atomics": kept * width * overlap,
     }
 
 
@@ -127,7 +132,8 @@ def _dense(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
     kind = "compressed" if core.ratio > 1 or core.window else "dense"
 
     def units() -> dict[str, Number]:
-        return {"logits": sizes.tokens * core.heads / case.layout.tp * mean_attended(sizes, core)}
+        logits = sizes.tokens * core.heads / case.layout.tp * mean_attended(sizes, core)
+        return {"logits": logits, "wide": logits * max(core.key_width + core.value_width - USUAL_WIDTHS, 0)}
 
     return CorePair(
         Operation(family=f"{kind}_attention_forward", flops=flops, hbm_bytes=traffic + keys, units=units),

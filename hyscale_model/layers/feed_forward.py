@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, equals, where
 from hyscale_model.families.anatomy import FeedForward
-from hyscale_model.layers.common import PRODUCT_TILE, elementwise, gemm
+from hyscale_model.layers.common import elementwise, gemm
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
+from hyscale_model.layers.tiles import product_turns
 from hyscale_model.scenario.schema import Scenario
 
 
@@ -92,7 +93,7 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
         fp8=fp8,
         launches=2 * passes,
         units=lambda: {"values": written},
-        programs=written / (2 * passes * PRODUCT_TILE),
+        turns=lambda sms: product_turns(copies, (ffn.matrices - 1) * width, sms, ffn.experts / layout.ep),
     )
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
     excess = case.training.moe_imbalance - 1

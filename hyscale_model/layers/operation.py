@@ -34,7 +34,8 @@ class Operation:
         launches: kernels launched.
         units: further work by unit, as calibrations count it (see ``hyscale_calibration.work``); asked for only
             where a profile prices it, since most profiles do not.
-        programs: equal pieces of a launch that SMs take in turns; None: it spreads by itself.
+        turns: SMs -> time of whole turns of them over work spread evenly; None: it spreads by itself.
+        passed_bytes: the part of ``hbm_bytes`` that kernels before and after move, with nothing beside them.
     """
 
     family: str
@@ -44,7 +45,8 @@ class Operation:
     fp8: Number = 0.0
     launches: Number = 1
     units: Callable[[], Mapping[str, Number]] | None = None
-    programs: Number | None = None
+    turns: Callable[[int], Number] | None = None
+    passed_bytes: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

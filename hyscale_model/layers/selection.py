@@ -25,6 +25,9 @@ CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
 TOPK_OUTPUT_BYTES = FP32_BYTES + 8
 # Products of a score in the kernels whose rates the profile states: 32 heads of width 128.
 REFERENCE_FLOPS = 2 * 32 * 128
+# Places that are sorted for a candidate, and candidates that a radix top-k of a table has room for, over those kept.
+SLOTS_PER_CANDIDATE = 1.5
+RADIX_CANDIDATES = 6
 # Policies that keep the selection of every layer in flight.
 KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
@@ -154,7 +157,14 @@ def table_topk(selector: Selector, factor: Factor) -> dict[str, Operation]:
 
     def units() -> dict[str, Number]:
         seen = FP32_BYTES * rows.queries * rows.scored
-        return {"visible_bytes": seen, "masked_bytes": table - seen, "rows": rows.queries, "selected": kept}
+        slots = SLOTS_PER_CANDIDATE * rows.queries * minimum(RADIX_CANDIDATES * selector.index.topk, rows.keys)
+        return {
+            "visible_bytes": seen,
+            "masked_bytes": table - seen,
+            "words": seen / 128,
+            "rows": rows.queries,
+            "slots": slots,
+        }
 
     return {
         "selection.topk": Operation(
@@ -186,6 +196,9 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
         return {
             "words": read / 32,
             "candidates": found,
+            "scores": found,
+            # Sorted with a power of two of places, of which half are filled at least.
+            "slots": found * SLOTS_PER_CANDIDATE,
             "rows": queries,
             "products": found * selector.index.heads,
             "gathered_bytes": found * key_bytes,
@@ -223,6 +236,7 @@ def replay_scoring(selector: Selector) -> dict[str, Operation]:
             fp8=fp8,
             units=lambda: {
                 "products": kept * selector.index.heads,
+                "scores": kept,
                 "gathered_bytes": kept * index_key_bytes(selector.index.head_dim, fp8),
             },
         )

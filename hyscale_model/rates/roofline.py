@@ -15,7 +15,7 @@ from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
 from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.law import quantised, together
+from hyscale_model.rates.law import by_path, together
 from hyscale_model.rates.profile import Family, Profile, Rate
 from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
@@ -67,27 +67,29 @@ class _Scaled:
 class _Resources:
     """What a family uses: seconds per FLOP, per unit of work in the SMs and per byte, and of a launch.
 
-    ``sm`` names units of an operation's ``units``; None: its ``sm_work``. Programs count only where ``turns``.
+    ``sm``: paths through the SMs that run side by side, each with its units of an operation's ``units``; the unit None
+    is its ``sm_work``. Turns count only where ``turns``; ``launch`` numbers the coefficient of a launch.
     """
 
     tensor: _Scaled | None
-    sm: tuple[tuple[str | None, _Scaled], ...]
+    sm: tuple[tuple[tuple[str | None, _Scaled], ...], ...]
     hbm: _Scaled
     launch_s: np.ndarray
     launch: int
     serial: np.ndarray
     turns: bool
 
-    def used(self, operation: Operation, sms: int) -> list[tuple[tuple[_Scaled, Number], ...]]:
-        """Coefficients and amounts by resource: HBM, tensor cores, SMs."""
-        turns = quantised(operation.programs, sms) if self.turns and operation.programs is not None else 1.0
-        if isinstance(turns, np.ndarray) and not turns.ndim:
-            turns = float(turns)
-        found: list[tuple[tuple[_Scaled, Number], ...]] = [((self.hbm, operation.hbm_bytes),)]
+    def used(self, operation: Operation, sms: int) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
+        """Coefficients and amounts by resource, with its name in ``RESOURCES``."""
+        turns = operation.turns(sms) if self.turns and operation.turns is not None else 1.0
+        passed = operation.passed_bytes if self.turns else 0.0
+        found: list[tuple[str, tuple[tuple[_Scaled, Number], ...]]] = [
+            ("hbm", ((self.hbm, operation.hbm_bytes - passed),))
+        ]
         if self.tensor:
-            found.append(((self.tensor, operation.flops * turns),))
-        if self.sm:
-            found.append(tuple((each, _amount(operation, unit) * turns) for unit, each in self.sm))
+            found.append(("tensor", ((self.tensor, operation.flops * turns),)))
+        for path in self.sm:
+            found.append(("sm", tuple((each, _amount(operation, unit) * turns) for unit, each in path)))
         return found
 
 
@@ -171,11 +173,12 @@ class Rates:
     def cost(self, operation: Operation) -> Cost:
         """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
         resources = self._resources(operation)
-        used = resources.used(operation, self.gpu.sms)
+        used = [amounts for _, amounts in resources.used(operation, self.gpu.sms)]
         parts = [part for resource in used for part in resource]
         launches = operation.launches
+        passed = operation.passed_bytes if resources.turns else 0.0
         drawn_alone = all(each.values.shape[0] == 1 for each, _ in parts)
-        if drawn_alone and varies_over_points_only(launches, *(amount for _, amount in parts)):
+        if drawn_alone and varies_over_points_only(launches, passed, *(amount for _, amount in parts)):
             binding = _binding(used)
             if binding is not None:
                 linear = {
@@ -184,10 +187,15 @@ class Rates:
                     for each, amount in resource
                 }
                 linear[resources.launch] = launches
+                if resources.turns:
+                    linear[resources.hbm.whole] = passed + (operation.hbm_bytes - passed) * (binding is used[0])
+                    if binding is not used[0]:
+                        linear[resources.hbm.serial] = operation.hbm_bytes - passed
                 return Cost(linear)
         kernel = together(
             resources.serial, *(sum(amount * each.values for each, amount in resource) for resource in used)
         )
+        kernel = kernel + passed * resources.hbm.values
         return Cost(rest=self._in_step * (kernel + launches * resources.launch_s))
 
     def seconds(self, operations: Sequence[Operation], points: int = 1) -> np.ndarray:
@@ -198,21 +206,22 @@ class Rates:
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
         resources = self._resources(operation)
-        parts = dict.fromkeys(RESOURCES, 0.0)
-        names = ("hbm", *(["tensor"] if resources.tensor else []), *(["sm"] if resources.sm else []))
-        for name, amounts in zip(names, resources.used(operation, self.gpu.sms), strict=True):
-            parts[name] = sum(_first(amount) * each.nominal for each, amount in amounts)
-        longest = max(parts.values())
+        parts = [
+            (name, sum(_first(amount) * each.nominal for each, amount in amounts))
+            for name, amounts in resources.used(operation, self.gpu.sms)
+        ]
+        resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
         serial, launch_s, in_step = (
             float(each[0, 0]) for each in (resources.serial, resources.launch_s, self._in_step)
         )
-        kernel = longest + serial * (sum(parts.values()) - longest) + _first(operation.launches) * launch_s
+        kernel = longest + serial * (sum(part[1] for part in parts) - longest) + _first(operation.launches) * launch_s
+        if resources.turns:
+            kernel += _first(operation.passed_bytes) * resources.hbm.nominal
         precision = "fp8" if _first(operation.fp8) else "bf16"
         floor = max(
             _first(operation.flops) / _peak(self.gpu, precision),
             _first(operation.hbm_bytes) / self.gpu.hbm_bytes_per_s,
         )
-        resource = next(name for name in RESOURCES if parts[name] == longest)
         family = self.profile.family(operation.family)
         if family.fitted is None or not longest:
             origin = self._origin(operation.family, resource, precision)
@@ -246,7 +255,7 @@ class Rates:
             both = list(self._inverse_rates(name, "fp8" if fp8 else "bf16"))
         tensor, sm = (self._scale(values, self.serial) if values.any() else None for values in both)
         return _Resources(
-            tensor, ((None, sm),) if sm else (), self._hbm, self._launch_s, self._launch, self.serial, False
+            tensor, (((None, sm),),) if sm else (), self._hbm, self._launch_s, self._launch, self.serial, False
         )
 
     def _fitted(self, name: str, fp8: Number) -> _Resources:
@@ -269,7 +278,11 @@ class Rates:
         rate: Number = gpu.sms * gpu.boost_hz
         if gpu.name != fitted.gpu:
             rate = rate * self.factor("transfer")
-        sm = tuple((unit, scaled(clocks / rate)) for unit, clocks in law.clocks.items())
+        units = tuple(law.clocks)
+        sm = tuple(
+            tuple((units[place], scaled(law.clocks[units[place]] / rate)) for place in places)
+            for places in by_path(units).values()
+        )
         hbm = scaled(1.0 / (gpu.hbm_bytes_per_s * law.hbm))
         launch_s = np.asarray(law.launch_s * error)
         launch = self.coefficients.register(self._in_step * launch_s)
@@ -285,7 +298,10 @@ class Rates:
         peak = self.gpu.fp8_flops if precision == "fp8" else self.gpu.bf16_flops
         if peak is None:
             return np.inf
-        return 1.0 / (peak * (fraction if other is None else self._sample(f"{name}.tensor", other)))
+        if other is not None:
+            return 1.0 / (peak * self._sample(f"{name}.tensor", other))
+        # A step goes on for seconds: its tensor cores run at the clock that power leaves them.
+        return (1.0 + family.fitted.law.sustained) / (peak * fraction)
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
         key = (name, resource, precision)
