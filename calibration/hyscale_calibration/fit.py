@@ -20,12 +20,15 @@ from hyscale_model.rates.law import PRECISIONS, Law, Peaks, Workload, seconds
 INTERVAL = 0.8
 # Scatter of single points that is expected; weighs points against priors.
 NOISE = 0.04
+# Scatter around the law of a family that few points tell of, and how many points that counts for.
+USUAL_SCATTER, USUAL_POINTS = 0.08, 3.0
 # Usual value, spread as a factor, and bounds of a coefficient by the first part of its name. Clocks have no usual
 # value: they start at a share of the measured times.
 PRIORS: Mapping[str, tuple[float, float, float, float]] = {
     "tensor": (0.75, 1.5, 0.02, 1.0),
     "hbm": (0.88, 1.15, 0.05, 1.0),
-    "launch_s": (4e-6, 2.0, 3e-7, 1e-4),
+    "launch_s": (4e-6, 1.4, 1e-6, 1e-5),
+    "lag_s": (1e-5, 5.0, 1e-8, 3e-4),
     "serial": (0.2, 2.5, 0.01, 1.0),
     "sustained": (0.03, 3.0, 1e-3, 0.5),
 }
@@ -58,9 +61,9 @@ class Samples:
             flops=np.array([work.flops for work in self.work]),
             precision=np.array([int(work.fp8) for work in self.work]),
             hbm_bytes=np.array([work.hbm_bytes for work in self.work]),
-            units=np.array([[work.units.get(unit, 0.0) for unit in units] for work in self.work]).reshape(
-                len(self.work), len(units)
-            ),
+            units=np.array(
+                [[_amount(work, unit, sms) for unit in units] for work, sms in zip(self.work, self.sms, strict=True)]
+            ).reshape(len(self.work), len(units)),
             passed_bytes=np.array([work.passed_bytes for work in self.work]),
             launches=np.array([work.launches for work in self.work]),
             turns=np.array(
@@ -68,6 +71,11 @@ class Samples:
             ),
             sms=np.array(self.sms, dtype=float),
         )
+
+
+def _amount(work: Work, unit: str, sms: float) -> float:
+    turns = work.unit_turns.get(unit)
+    return work.units.get(unit, 0.0) * (1.0 if turns is None else turns(sms))
 
 
 class LawFit:
@@ -100,6 +108,7 @@ class LawFit:
             *(f"clocks.{unit}" for unit in self.units_),
             "hbm",
             "launch_s",
+            "lag_s",
             "serial",
             *(("sustained",) if precisions else ()),
         )
@@ -137,8 +146,9 @@ class LawFit:
         rows = best.jac[:count]
         leverage = np.clip(np.einsum("ij,jk,ik->i", rows, unscaled, rows), 0.0, 0.95)
         misfit = best.fun[:count] * NOISE
-        degrees = max(count - leverage.sum(), 1.0)
-        self.scatter_ = float(np.sqrt((misfit**2).sum() / degrees))
+        degrees = max(count - leverage.sum(), 0.0)
+        known = USUAL_POINTS * USUAL_SCATTER**2 + (misfit**2).sum()
+        self.scatter_ = float(np.sqrt(known / (USUAL_POINTS + degrees)))
         self.covariance_ = unscaled * (self.scatter_ / NOISE) ** 2
         self._unscaled = unscaled
         without = np.abs(misfit) / (1 - leverage) / np.sqrt(1 + leverage)
@@ -192,7 +202,7 @@ def _spread(errors: np.ndarray, scatter: float, degrees: float) -> float:
     """The quantile of errors that an interval has to hold; from their scatter where there are few."""
     from scipy.stats import t
 
-    normal = scatter * float(t.ppf((1 + INTERVAL) / 2, degrees))
+    normal = scatter * float(t.ppf((1 + INTERVAL) / 2, USUAL_POINTS + degrees))
     count = len(errors)
     # The quantile of few values is no quantile: their scatter stands in for it, less and less.
     weight = count / (count + 10.0)

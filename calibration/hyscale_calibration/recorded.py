@@ -9,11 +9,14 @@ from typing import Any
 
 from hyscale_calibration.kernel_hash import hash_of_sources
 
+# Holds what was predicted of GPUs, not what was measured.
+PREDICTED = "predicted"
+
 
 def recorded_results() -> Iterator[tuple[str, dict[str, Any]]]:
     """Name, ``<gpu>/<operation>``, and content of each recorded result, in the order of their names."""
     for folder in sorted((files("hyscale_calibration") / "results").iterdir(), key=lambda each: each.name):
-        if folder.is_dir():
+        if folder.is_dir() and folder.name != PREDICTED:
             for file in sorted(folder.iterdir(), key=lambda each: each.name):
                 if file.name.endswith(".json"):
                     name = f"{folder.name}/{file.name.removesuffix('.json')}"

@@ -46,6 +46,7 @@ class Work:
         units: further work in the SMs by unit.
         launches: kernels launched.
         turns: SMs -> time of whole turns of them over work spread evenly; None where a kernel spreads by itself.
+        unit_turns: the same of single units, where one of several kernels takes turns.
     """
 
     family: str
@@ -56,6 +57,7 @@ class Work:
     units: Mapping[str, float] = field(default_factory=dict)
     launches: float = 1.0
     turns: Callable[[float], float] | None = None
+    unit_turns: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
 
 
 def in_turns(programs: float) -> Callable[[float], float]:
@@ -249,6 +251,7 @@ def _topk_radix(dtype: str, shape: Shape) -> Work:
             "slots": size.n * filled(max(4096, 6 * size.topk)),
         },
         launches=5,
+        unit_turns={"words": in_turns(size.n / ROWS_AT_ONCE)},
     )
 
 

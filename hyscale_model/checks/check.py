@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from hyscale_model import catalog
+from hyscale_model.checks.kernels import GROUP as KERNELS
+from hyscale_model.checks.kernels import kernel_rows, kernel_summary
 from hyscale_model.checks.paper import grid
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
@@ -16,7 +18,10 @@ from hyscale_model.scenario.resolve import read_scenario
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Published scenarios of each group, by catalogue name.
-GROUPS: Mapping[str, tuple[str, ...]] = {"paper": ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")}
+SCENARIOS: Mapping[str, tuple[str, ...]] = {
+    "paper": ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")
+}
+GROUPS = (*SCENARIOS, KERNELS)
 
 
 def check(
@@ -51,7 +56,9 @@ def check(
     rows: list[dict[str, Any]] = []
     result: dict[str, Any] = {"rows": rows, "summary": {}, "scopes": []}
     for group in chosen:
-        for name in GROUPS[group]:
+        if group == KERNELS:
+            rows += kernel_rows(profile, draws, seed)
+        for name in SCENARIOS.get(group, ()):
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
             data = predict(resolved, draws=draws, seed=seed).data
             rows += _rows(data, group, "paper", name)
@@ -68,7 +75,8 @@ def check(
         rows += _rows(data, "user", "user", file)
         result["scopes"] += _scopes(data)
     for group in dict.fromkeys(row["group"] for row in rows):
-        result["summary"][group] = summary([row for row in rows if row["group"] == group])
+        members = [row for row in rows if row["group"] == group]
+        result["summary"][group] = summary(members) | (kernel_summary(members) if group == KERNELS else {})
     return result
 
 

@@ -26,7 +26,7 @@ GPU_FIELDS = (
     "nvlink_bytes_per_s",
 )
 
-ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published")
+ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published", "kernels")
 
 
 def catalog(

@@ -1,13 +1,14 @@
 """The time of a kernel as a function of its work: one form, which calibrations fit and predictions use.
 
-    t = launches x launch_s + P + max(T, C, G, A, B) + serial (the others of these)
+    t = lag_s + launches x launch_s + P + max(T, C, G, A, B) + serial (the others of these)
     T = q x FLOP / (tensor peak x fraction) x (1 + sustained x)     by precision
     C, G, A = q x sum of amount x clocks / (SMs x clock)            by unit: CUDA cores, rows by index, atomics
     B, P = bytes / (HBM peak x fraction)                            beside the rest; in kernels before and after it
     q = time of whole turns of the SMs over that of work spread evenly
     x = T / (T + SUSTAINED_S): tensor cores at work for milliseconds draw so much power that clocks fall
 
-T, C, G and A scale with the SMs in use. Needs numpy alone.
+T, C, G and A scale with the SMs in use. ``lag_s`` is of measurements alone: how far the host that queued a run was
+behind the device. A training step keeps its host ahead, so predictions leave it out. Needs numpy alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PATHS: Mapping[str, str] = {"gathered_bytes": "gather", "atomics": "atomics", "s
 CORES = "cores"
 # Of tensor work, half of whose clock loss a kernel shows on its own. In a step it shows all of it.
 SUSTAINED_S = 3e-3
-_SINGLE = ("hbm", "launch_s", "serial", "sustained")
+_SINGLE = ("hbm", "launch_s", "lag_s", "serial", "sustained")
 
 
 def together(serial: Number, *times: Number) -> Number:
@@ -67,6 +68,7 @@ class Law:
         hbm: fraction of the HBM peak.
         launch_s: of one launch; serial: share of the shorter resources that is not hidden.
         sustained: what tensor work takes longer once clocks have fallen; 0 where there is none.
+        lag_s: of one measurement.
     """
 
     tensor: Mapping[str, float]
@@ -75,6 +77,7 @@ class Law:
     launch_s: float
     serial: float
     sustained: float = 0.0
+    lag_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Coefficients by name."""
@@ -127,7 +130,7 @@ class Workload:
 
 
 def seconds(law: Law, work: Workload, peaks: Peaks) -> np.ndarray:
-    """Times ``[runs]`` of runs on all or on some of a GPU's SMs."""
+    """Times ``[runs]`` of runs on all or on some of a GPU's SMs, as they are measured."""
     rates = np.array([(peaks.tensor.get(name) or np.inf) * law.tensor.get(name, np.inf) for name in PRECISIONS])
     tensor = work.turns * work.flops / (rates[work.precision] * work.sms / peaks.sms)
     tensor = tensor * (1 + law.sustained * tensor / (tensor + SUSTAINED_S))
@@ -137,4 +140,4 @@ def seconds(law: Law, work: Workload, peaks: Peaks) -> np.ndarray:
         for places in by_path(tuple(law.clocks)).values()
     ]
     kernel: np.ndarray = together(law.serial, tensor, *paths, work.hbm_bytes / (peaks.hbm * law.hbm))
-    return work.launches * law.launch_s + work.passed_bytes / (peaks.hbm * law.hbm) + kernel
+    return law.lag_s + work.launches * law.launch_s + work.passed_bytes / (peaks.hbm * law.hbm) + kernel

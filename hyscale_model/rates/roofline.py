@@ -301,7 +301,8 @@ class Rates:
         if other is not None:
             return 1.0 / (peak * self._sample(f"{name}.tensor", other))
         # A step goes on for seconds: its tensor cores run at the clock that power leaves them.
-        return (1.0 + family.fitted.law.sustained) / (peak * fraction)
+        moved = self.factor("transfer") if self.gpu.name != family.fitted.gpu else 1.0
+        return (1.0 + family.fitted.law.sustained) / (peak * fraction * moved)
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
         key = (name, resource, precision)

@@ -10,7 +10,7 @@ from rich.console import Console
 from hyscale_model.report import canvas
 from hyscale_model.report.units import NOTHING, percent, signed_percent
 
-_HEAD = ["family", "fit", "held out", "median", "95th", "worst", "inside 80 %", "80 % is"]
+_HEAD = ["family", "fit", "held", "median", "95th", "worst", "inside", "80 % is"]
 _TRANSFER_HEAD = ["family", "points", "median", "95th", "worst"]
 
 
@@ -27,7 +27,7 @@ def render_fits(result: Mapping[str, Any], console: Console) -> None:
     ]
     rows.append(_row("all", fits["fit"]["n"], fits["held_out"], None))
     canvas.heading(console, "Held-out errors")
-    console.print(canvas.plain_table(_HEAD, rows))
+    console.print(canvas.plain_table(_HEAD, rows, fold=(0,)))
     parts = [
         [canvas.printable(name), *_errors(entry["transfer"])]
         for name, entry in (*fits["families"].items(), ("all", fits))
@@ -35,7 +35,7 @@ def render_fits(result: Mapping[str, Any], console: Console) -> None:
     ]
     if parts:
         canvas.heading(console, "On part of the SMs, predicted by the rule of transfer")
-        console.print(canvas.plain_table(_TRANSFER_HEAD, parts))
+        console.print(canvas.plain_table(_TRANSFER_HEAD, parts, fold=(0,)))
     for name, reason in fits["unfitted"].items():
         canvas.sentence(console, f"not fitted: {name}: {reason}", "dim")
     if not result["collectives"]["measured"]:

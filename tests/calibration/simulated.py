@@ -47,6 +47,7 @@ def law_of(work):
         clocks={unit: CLOCKS[unit] for unit in work.units},
         hbm=0.88,
         launch_s=3e-6,
+        lag_s=2e-6,
         serial=0.15,
         sustained=0.05 if work.flops else 0.0,
     )

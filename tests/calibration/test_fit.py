@@ -118,7 +118,7 @@ def measured(noise, level="full"):
 
 @pytest.fixture(scope="module")
 def fits():
-    return fit_all(measured(0.02), PEAKS)
+    return fit_all(measured(0.035), PEAKS)
 
 
 def test_a_whole_plan_meets_the_bars_on_kernels_that_follow_the_law(fits):

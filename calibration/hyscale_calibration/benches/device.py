@@ -10,6 +10,8 @@ import torch
 
 # What is written between two runs, over the size of the L2 cache: the inputs of a run then come from memory.
 EVICTED = 2
+# Clocks that the device waits after that, some tenths of a millisecond: all launches of a run are queued by then.
+LEAD = 800_000
 # Of the reasons that NVML gives for a clock below the highest: power cap, thermal limits and power brake.
 SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
@@ -38,7 +40,7 @@ class Gpu:
     def milliseconds(self, run: Callable[[], object], samples: int, warm_up: int = 3) -> list[float]:
         """Times of single runs by device events, after warm-up, each with inputs that the L2 cache has lost.
 
-        Evicting the cache also keeps the device busy while a run is queued, so that no launch waits for the host.
+        The device is kept busy while a run is queued, so that no launch waits for the host.
         """
         for _ in range(warm_up):
             run()
@@ -59,6 +61,7 @@ class Gpu:
             size = EVICTED * torch.cuda.get_device_properties().L2_cache_size
             self._other = torch.empty(size, device=self.name, dtype=torch.uint8)
         self._other.zero_()
+        torch.cuda._sleep(LEAD)
 
     def peak_bytes(self, run: Callable[[], object]) -> int:
         """Device memory at the peak of one run beyond what was allocated before, its result included."""

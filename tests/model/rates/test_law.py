@@ -26,6 +26,7 @@ LAW = Law(
     launch_s=3e-6,
     serial=0.2,
     sustained=0.1,
+    lag_s=1e-12,
 )
 amounts = st.floats(0, 1e12)
 
@@ -97,7 +98,7 @@ def test_a_law_is_written_and_read():
         ({"hbm": 0.0}, "hbm is 0.0, not a positive number"),
         ({"hbm": "much"}, "hbm is 'much'"),
         ({"clocks.scores": math.inf}, "clocks.scores is inf"),
-        ({"other": 1.0}, "has hbm, launch_s, other, serial, sustained where"),
+        ({"other": 1.0}, "has hbm, lag_s, launch_s, other, serial, sustained where"),
     ],
 )
 def test_what_is_no_law_is_refused(change, message):
@@ -158,7 +159,7 @@ def law_seconds(operation, gpu="h200"):
         fp8=operation.fp8,
         **operation.units(),
     )
-    return float(seconds(replace(LAW, tensor=tensor, sustained=0.0), work, peaks)[0])
+    return float(seconds(replace(LAW, tensor=tensor, sustained=0.0, lag_s=0.0), work, peaks)[0])
 
 
 @pytest.mark.parametrize("gpu", ["h200", "h100", "h800"])

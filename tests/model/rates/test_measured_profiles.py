@@ -9,7 +9,15 @@ from hyscale_model.errors import InputError
 from hyscale_model.rates.load import load_profile
 from hyscale_model.scenario import read_scenario
 
-LAW = {"tensor.bf16": 0.7, "clocks.values": 0.3, "hbm": 0.9, "launch_s": 4e-6, "serial": 0.2, "sustained": 0.05}
+LAW = {
+    "tensor.bf16": 0.7,
+    "clocks.values": 0.3,
+    "hbm": 0.9,
+    "launch_s": 4e-6,
+    "lag_s": 1e-5,
+    "serial": 0.2,
+    "sustained": 0.05,
+}
 FIT = {"coefficients": LAW, "spread": 0.05, "measured_s": [1e-4, 1e-2], "fit": {"n": 12}}
 PROFILE = {"schema_version": 1, "kind": "measured", "name": "mine", "gpu": "h200", "fits": {"families": {"gemm": FIT}}}
 SMALL = """
