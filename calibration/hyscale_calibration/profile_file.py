@@ -182,7 +182,9 @@ def merged(profiles: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """
     given = list(profiles)
     first, result = given[0]
-    result = {**empty(result["name"], result["gpu"]), "kernels": {}}
+    # One that holds collectives alone does not know its GPU.
+    gpu = next((profile["gpu"] for _, profile in given if profile["gpu"] is not None), None)
+    result = empty(result["name"], gpu)
     best: dict[str, Mapping[str, Any]] = {}
     failed: dict[str, Mapping[str, Any]] = {}
     cards: dict[tuple[Any, ...], str] = {}

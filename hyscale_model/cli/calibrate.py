@@ -69,7 +69,7 @@ def calibrate(
         return
     path = output if output is not None else _own_path(calibration)
     if calibration["collectives"].launched() or list(op or ()) == [COLLECTIVES]:
-        _collectives(calibration, path, resume, as_json)
+        _collectives(calibration, path, plan, resume, as_json)
         return
     profile, complete = measure(calibration, _machine(calibration), points, path, resume=resume, limit=max_seconds)
     result = finish(profile, path, gpu)
@@ -195,7 +195,7 @@ def finish(profile: Mapping[str, Any], path: Path, gpu: str | None = None) -> di
     }
 
 
-def _collectives(calibration: Mapping[str, Any], path: Path, resume: bool, as_json: bool) -> None:
+def _collectives(calibration: Mapping[str, Any], path: Path, plan: Plan, resume: bool, as_json: bool) -> None:
     """Measure collectives on every rank; the first one writes them."""
     files = calibration["profile_file"]
     if not calibration["collectives"].launched():
@@ -206,7 +206,7 @@ def _collectives(calibration: Mapping[str, Any], path: Path, resume: bool, as_js
         )
     group = calibration["collectives"].Ranks.open()
     try:
-        found = group.measure()
+        found = group.measure(calibration["collectives"].SIZES[plan.value])
     finally:
         group.close()
     if group.rank != 0:

@@ -18,7 +18,7 @@ AXES = {
 
 @pytest.fixture(scope="module")
 def checked():
-    return check(draws=16)
+    return check(["paper"], draws=16)
 
 
 def item(relation, value):
@@ -208,4 +208,4 @@ def test_an_unknown_group_is_refused():
 
 
 def test_a_check_can_be_repeated(checked):
-    assert check(draws=16) == checked
+    assert check(["paper"], draws=16) == checked
