@@ -8,10 +8,13 @@ import sys
 import torch
 import triton
 import triton.language as tl
+from hyscale_kernels.hytopk.gluon import filter_whole_kernel
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
 from hyscale_kernels.replay.rescore import GATHERED
 from hyscale_kernels.replay.triton import gradient_kernel, rescore_kernel
+from hyscale_kernels.score_table.gluon import table_whole_kernel
 from hyscale_kernels.score_table.triton import table_kernel
+from hyscale_kernels.scoring.hopper import KEYS, arguments
 from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile
 from hyscale_kernels.sparse_attention import tiles as attention_tiles
 from hyscale_kernels.sparse_attention.gradients import column_parts
@@ -21,6 +24,7 @@ from hyscale_kernels.sparse_attention.triton.forward import forward_kernel, prob
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024
@@ -71,10 +75,11 @@ def build(kernel, constants, tile, inputs="bf16", **types):
     aligned = {
         (place,): [["tt.divisibility", 16]]
         for place, kind in enumerate(signature.values())
-        if kind not in ("constexpr", "fp32")
+        if kind not in ("constexpr", "fp32") and not kind.startswith("tensordesc")
     }
+    source = GluonASTSource if kernel.is_gluon() else ASTSource
     built = triton.compile(
-        ASTSource(kernel, signature, constants, aligned),
+        source(kernel, signature, constants, aligned),
         target=HOPPER,
         options={"num_warps": tile.warps, "num_stages": tile.stages},
     )
@@ -165,6 +170,13 @@ def main():
                 tile = tile.at(heads, dim, itemsize)
             constants |= {"QUERIES": tile.queries(heads), "KEYS": tile.keys, "LANES": tile.keys}
             build(kernel, constants, tile, inputs, dkeys_ptr="*i64" if scaled else "*fp32")
+        if 4 <= heads <= 64 and dim == 128:
+            tile = NARROW.at(heads, dim, itemsize)
+            sizes = {"QUERIES": tile.queries(heads), "KEYS": KEYS, "LANES": KEYS}
+            constants |= {**sizes, **arguments(heads, dim, itemsize)}
+            desc = f"tensordesc<{inputs}[{KEYS}, {dim}],{constants['LAYOUT']!r}>"
+            for kernel in (filter_whole_kernel, table_whole_kernel):
+                build(kernel, constants, tile, inputs, desc=desc)
     for kernel, constants in (
         (threshold_kernel, {"SAMPLES": 8192}),
         (compact_kernel, {"BLOCK": 256}),

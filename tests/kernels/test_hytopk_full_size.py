@@ -245,6 +245,10 @@ def test_gluon_gives_the_bits_of_its_twin(gpu, dtype, scaled, n, heads, length):
         stages.mark(scored, plan, threshold, spans, words, impl)
         marked.append(words)
     assert torch.equal(*marked)
+    filled = torch.empty(2, n, length, device=DEVICE)
+    for out, impl in zip(filled, ("triton", "gluon"), strict=True):
+        fill(scored, out, impl=impl)
+    assert torch.equal(*filled)
     assert_equal_selections(
         hytopk(*inputs, topk, **scales, impl="gluon"), hytopk(*inputs, topk, **scales, impl="triton")
     )

@@ -89,12 +89,15 @@ def inputs(shape: Shape, dtype: str, device: str) -> Inputs:
 
 
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
-    """Scoring alone, tables with three ways to select, HyTopK and, for the first case, its steps; replay."""
+    """Scoring alone, tables with three ways to select, HyTopK, its plain Triton twin where another kernel is faster,
+    replay and, for the first case, the steps of HyTopK.
+    """
     import torch
     from hyscale_kernels.hytopk import hytopk
     from hyscale_kernels.replay.rescore import rescore
     from hyscale_kernels.score_table import select
     from hyscale_kernels.score_table.api import Method, fill
+    from hyscale_kernels.scoring.hopper import no_gluon
     from hyscale_kernels.scoring.inputs import Scored
 
     n, length, heads, dim, topk = (shape[key] for key in ("n", "L", "H", "D", "k"))
@@ -135,6 +138,9 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
         yield row("table_flashinfer", by_flashinfer, partial(check_scores, by_flashinfer, oracle))
     select_exactly = partial(hytopk, *given, topk)
     yield row("hytopk", select_exactly, partial(check_selection, select_exactly, oracle))
+    if not no_gluon(scored):
+        twin = partial(hytopk, *given, topk, impl="triton")
+        yield row("hytopk_triton", twin, partial(check_selection, twin, oracle))
 
     def replay() -> torch.Tensor:
         scores = torch.empty(n, topk, device=device)
@@ -252,9 +258,12 @@ OPERATION = Operation(
     name="hytopk",
     description="exact selection without a table, beside scoring alone and selection through a table",
     sources=(
+        "hytopk/gluon.py",
         "hytopk/triton.py",
         "replay/triton.py",
+        "score_table/gluon.py",
         "score_table/triton.py",
+        "scoring/gluon.py",
         "scoring/triton.py",
         "top_k/triton.py",
     ),

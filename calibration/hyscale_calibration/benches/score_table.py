@@ -5,6 +5,7 @@ Scoring alone keeps each query's maximum in registers: the least that any select
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from hyscale_calibration.benches.operation import (
 
 if TYPE_CHECKING:
     import torch
-    from hyscale_kernels.scoring.tiles import Tile
 
 # Columns, keys, warps and stages.
 TILES = ((256, 64, 4, 3), (256, 128, 8, 3), (128, 64, 4, 3))
@@ -30,37 +30,45 @@ TOLERANCES = {"bf16": 1e-5, "fp8": 2e-3}
 
 
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
-    """Each tile, maximum only and table."""
+    """Maximum only and table with each tile of Triton, and the table of Gluon where it runs."""
     import torch
     from hyscale_kernels.score_table.api import fill
+    from hyscale_kernels.scoring.hopper import no_gluon
     from hyscale_kernels.scoring.inputs import Scored
-    from hyscale_kernels.scoring.tiles import Tile
+    from hyscale_kernels.scoring.tiles import NARROW, Tile
 
     from hyscale_calibration.benches.inputs import indexer_inputs
 
     n, length, heads, dim = (shape[key] for key in ("n", "L", "H", "D"))
     scored = Scored.of(*indexer_inputs(dtype, n, length, heads, dim, device))
 
-    def run(tile: Tile, table: bool) -> torch.Tensor:
+    def run(way: Mapping[str, Any], table: bool) -> torch.Tensor:
         out = torch.empty((n, length) if table else (n,), device=device)
-        fill(scored, out, table=table, tile=tile)
+        fill(scored, out, table=table, **way)
         return out
 
-    for columns, keys, warps, stages in TILES:
-        tile = Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(heads, dim, scored.dtype.itemsize)
-        for name, table in (("score_only", False), ("score_table", True)):
-            yield Measurement(
-                name=name,
-                # ``imprecise`` None: the compiler decides how many FP8 products are added up before FP32.
-                shape={**shape, **asdict(tile), "imprecise": None},
-                check=partial(check, dtype, heads, dim, tile, table, device),
-                run=partial(run, tile, table),
-                flop=2.0 * n * length * heads * dim,
-                traffic_bytes=4.0 * n * length if table else None,
-            )
+    ways = [
+        (name, tile, {"impl": "triton", "tile": tile})
+        for columns, keys, warps, stages in TILES
+        for tile in [Tile(columns=columns, keys=keys, warps=warps, stages=stages).at(heads, dim, scored.dtype.itemsize)]
+        for name in ("score_only", "score_table")
+    ]
+    if not no_gluon(scored):
+        ways.append(("score_table", NARROW.at(heads, dim, scored.dtype.itemsize), {"impl": "gluon"}))
+    for name, tile, way in ways:
+        table = name == "score_table"
+        yield Measurement(
+            name=name,
+            # ``imprecise`` None: the compiler decides how many FP8 products are added up before FP32.
+            shape={**shape, "impl": way["impl"], **asdict(tile), "imprecise": None},
+            check=partial(check, dtype, heads, dim, way, table, device),
+            run=partial(run, way, table),
+            flop=2.0 * n * length * heads * dim,
+            traffic_bytes=4.0 * n * length if table else None,
+        )
 
 
-def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str) -> dict[str, Any]:
+def check(dtype: str, heads: int, dim: int, way: Mapping[str, Any], table: bool, device: str) -> dict[str, Any]:
     """Largest error of a small table, or of its maxima, over the sum of magnitudes."""
     import torch
     from hyscale_kernels.score_table.api import fill
@@ -70,13 +78,14 @@ def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str
 
     from hyscale_calibration.benches.inputs import indexer_inputs
 
-    n, length = 70, 1000
+    # Gluon is for groups of tiles.
+    n, length = 70, 5000 if way["impl"] == "gluon" else 1000
     q, keys, weights, spans = indexer_inputs(dtype, n, length, heads, dim, device)
     # Borders of tiles and of what is visible in all positions to each other, the first query sees nothing.
-    spans[:, 1] = torch.arange(n, device=device) * 14
+    spans[:, 1] = torch.arange(n, device=device) * (length // n)
     found = torch.full((n, length) if table else (n,), float("nan"), device=device)
     try:
-        fill(Scored.of(q, keys, weights, spans), found, table=table, tile=tile)
+        fill(Scored.of(q, keys, weights, spans), found, table=table, **way)
     except OutOfResources as excess:
         raise CannotRun(f"the tile does not fit this GPU: {excess}") from excess
     expected = scores(q, keys, weights, spans)
@@ -96,7 +105,7 @@ def check(dtype: str, heads: int, dim: int, tile: Tile, table: bool, device: str
 OPERATION = Operation(
     name="score_table",
     description="scores of every key, into an FP32 table or only each query's maximum",
-    sources=("score_table/triton.py", "scoring/triton.py"),
+    sources=("score_table/gluon.py", "score_table/triton.py", "scoring/gluon.py", "scoring/triton.py"),
     dtypes=("bf16", "fp8"),
     cases=(Case(name="1M keys, GLM-5.1's indexer", shape={"n": 8192, "L": 1_048_576, "H": 32, "D": 128}),),
     trial={"n": 4, "L": 64},

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from hyscale_kernels.top_k.api import WIDEST, check_topk
 
-# The threshold is this sample, of which 16 stand for topk keys: 2.5 topk are expected to reach it, and 6 topk fit. With
-# scores in no order of position (Poisson), one query in 3 million has 40 where 16 are due, and none 40 where 96 are.
-RANK = 40
+# The threshold is this sample, of which 16 stand for topk keys: 2.25 topk are expected to reach it, and 6 topk fit.
+# With scores in no order of position (Poisson), one query in 85,000 has 36 where 16 are due, and fewer than 36 where 96
+# are is rarer than one in 10^12.
+RANK = 36
 WANTED = 16
 FULL = 96
 # Below this, samples would cost more than the candidates they save.

@@ -32,13 +32,13 @@ def fill(
 ) -> None:
     """Score queries against the first keys: ``out`` is a table ``[n, width]``, or each query's maximum ``[n]``.
 
-    A ``tile`` or ``imprecise`` is for the kernel in Triton.
+    A ``tile``, ``imprecise`` or a maximum is for the kernel in Triton; Gluon gained nothing for a maximum.
     """
     n, heads, dim = scored.q.shape
     if not n:
         return
     width = out.shape[1] if table else scored.keys.shape[0]
-    whole = width == scored.keys.shape[0] and tile is None and imprecise is None
+    whole = table and width == scored.keys.shape[0] and tile is None and imprecise is None
     fast = whole and use_gluon(impl, scored)
     # Both must agree on which tiles are seen whole.
     usual = NARROW if fast else TILES[scored.dtype, table]
@@ -47,8 +47,7 @@ def fill(
     programs = triton.cdiv(n, queries)
     share = shares(programs, width, tile, tile.keys, out.device)
     parts = triton.cdiv(max(width, 1), share)
-    # Of maxima: one of each share, and of both groups of warps of the kernel in Gluon.
-    kept = out if table else torch.empty(3 * parts if fast else parts, n, device=out.device)
+    kept = out if table else torch.empty(parts, n, device=out.device)
     if fast:
         from hyscale_kernels.score_table.gluon import table_whole_kernel
 
@@ -57,13 +56,12 @@ def fill(
             weights_ptr=scored.weights,
             key_scale_ptr=scored.key_scale,
             spans_ptr=scored.spans,
-            out_ptr=kept if table else kept[parts:],
+            out_ptr=out,
             n=n,
             width=width,
             share=share,
             QUERIES=queries,
             KEYS=tile.keys,
-            TABLE=table,
             **launch(scored, apart=1),
         )
     table_kernel[(programs, parts)](

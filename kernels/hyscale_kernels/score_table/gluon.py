@@ -1,4 +1,4 @@
-"""Tables and maxima of tiles seen whole; see ``scoring.gluon``. Bits are those of the twin in ``triton.py``."""
+"""Tables of tiles seen whole; see ``scoring.gluon``. Bits are those of the twin in ``triton.py``."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -59,9 +59,8 @@ def _write(
     STAGES: gl.constexpr,
     K: gl.constexpr,
     SCALED: gl.constexpr,
-    TABLE: gl.constexpr,
 ):
-    """Write every other tile, the first or the second of each pair, or fold it into the maximum of each query."""
+    """Write every other tile, the first or the second of each pair."""
     accumulator: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, QUERIES * HEADS, K]
     )
@@ -73,7 +72,6 @@ def _write(
     places = gl.arange(0, KEYS, layout=gl.SliceLayout(1, scored))
     rows = gl.expand_dims(out_ptr + queries.to(gl.int64) * width, 0)
     inside = gl.expand_dims(queries < n, 0)
-    best = gl.full([KEYS, QUERIES], float("-inf"), gl.float32, scored)
     step = 0
     for start in range(first + which * KEYS, last, 2 * KEYS):
         if SCALED:
@@ -82,17 +80,10 @@ def _write(
         scores = scores_of(multiply(step, ring, full, empty, q, zero, STAGES), factors, QUERIES, HEADS)
         if SCALED:
             scores *= scale
-        if TABLE:
-            # NaN is not equal to itself.
-            scores = gl.where(scores == scores, scores, float("-inf"))
-            gl.store(rows + gl.expand_dims(start + places, 1), scores, mask=inside)
-        else:
-            # A maximum passes over NaN.
-            best = gl.maximum(best, scores)
+        # NaN is not equal to itself.
+        scores = gl.where(scores == scores, scores, float("-inf"))
+        gl.store(rows + gl.expand_dims(start + places, 1), scores, mask=inside)
         step += 1
-    if not TABLE:
-        part = 2 * gl.program_id(1) + which
-        gl.store(out_ptr + part * n + queries, gl.max(best, 0), mask=queries < n)
 
 
 @gluon.jit
@@ -113,13 +104,11 @@ def table_whole_kernel(
     STAGES: gl.constexpr,
     K: gl.constexpr,
     SCALED: gl.constexpr,
-    TABLE: gl.constexpr,
     LAYOUT: gl.constexpr,
 ):
     """As ``table_kernel``, of the tiles that every query of a block sees whole; the others are left.
 
-    ``desc``: keys ``[L, DIM]`` in blocks of ``[KEYS, DIM]``; maxima are ``out [2 * shares, n]``, one of each group of
-    warps. The others as in ``filter_whole_kernel``.
+    ``desc``: keys ``[L, DIM]`` in blocks of ``[KEYS, DIM]``. The others as in ``filter_whole_kernel``.
     """
     BYTES: gl.constexpr = desc.block_type.nbytes
     ZERO: gl.constexpr = 0
@@ -152,7 +141,6 @@ def table_whole_kernel(
                     STAGES,
                     K,
                     SCALED,
-                    TABLE,
                 ),
             ),
             (
@@ -177,7 +165,6 @@ def table_whole_kernel(
                     STAGES,
                     K,
                     SCALED,
-                    TABLE,
                 ),
             ),
             (_load, (desc, ring0, ring1, full0, full1, empty0, empty1, first, last, KEYS, STAGES, BYTES)),

@@ -40,24 +40,30 @@ def no_gluon(scored: Scored) -> str:
     return ""
 
 
-def launch(scored: Scored, apart: int) -> dict[str, Any]:
-    """Arguments that kernels in Gluon share; rows of a tile of keys are ``apart`` keys from each other."""
+def arguments(heads: int, dim: int, itemsize: int) -> dict[str, Any]:
+    """What kernels in Gluon are compiled for, by the size of an element of keys."""
     # Experimental in Triton: nothing else needs it.
     from triton.experimental.gluon.language import NVMMASharedLayout
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    _, heads, dim = scored.q.shape
-    itemsize = scored.dtype.itemsize
-    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8 * itemsize, rank=2)
     return {
-        "desc": TensorDescriptor(
-            scored.keys, [scored.keys.shape[0] // apart, apart * dim], [apart * dim, 1], [KEYS, dim], layout
-        ),
         "HEADS": heads,
         "DIM": dim,
         "STAGES": 8 // itemsize,
         "K": 32 // itemsize,
+        "LAYOUT": NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8 * itemsize, rank=2),
+    }
+
+
+def launch(scored: Scored, apart: int) -> dict[str, Any]:
+    """Arguments that kernels in Gluon share; rows of a tile of keys are ``apart`` keys from each other."""
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    _, heads, dim = scored.q.shape
+    compiled = arguments(heads, dim, scored.dtype.itemsize)
+    rows = scored.keys.shape[0] // apart
+    return {
+        "desc": TensorDescriptor(scored.keys, [rows, apart * dim], [apart * dim, 1], [KEYS, dim], compiled["LAYOUT"]),
         "SCALED": scored.key_scale is not None,
-        "LAYOUT": layout,
         "num_warps": 4,
+        **compiled,
     }
