@@ -27,6 +27,8 @@ FP32, INT32 = 4, 4
 QUERY_TILE = 128
 # Head width of the indexers, for which kernels are made.
 INDEX_WIDTH = 128
+# Keys that reach a threshold of HyTopK over those selected; what kernels aim at, by a tenth or two.
+REACHED = 2.5
 # Rows that an SM collects side by side, one by a warp.
 ROWS_AT_ONCE = 16
 # Head widths above this, of keys and values together, take other kernels in backward.
@@ -176,8 +178,8 @@ class _Selected:
 
     @property
     def candidates(self) -> float:
-        """Keys that reach thresholds of 40 samples where 16 stand for the selection, of all queries."""
-        wanted = 2.5 * self.topk
+        """Keys that reach their thresholds, of all queries."""
+        wanted = REACHED * self.topk
         if self.first:
             # Half of the queries are the first of all and see a quarter of their number on average.
             return self.n / 2 * (min(wanted, self.n / 4) + wanted)
@@ -322,7 +324,7 @@ def _index_loss(dtype: str, shape: Shape) -> Work:
 def _select(dtype: str, shape: Shape) -> Work:
     size = _Selected.of(shape)
     # Candidates are sorted in registers.
-    slots = filled(min(2.5 * size.topk, size.length))
+    slots = filled(min(REACHED * size.topk, size.length))
     return Work(
         family="candidate_sorting",
         hbm_bytes=(FP32 + INT32) * size.candidates + INT32 * size.n * size.topk,
