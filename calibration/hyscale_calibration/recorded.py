@@ -35,6 +35,23 @@ def is_stale(record: Mapping[str, Any]) -> bool:
         return True
 
 
+def stale_profiles() -> dict[str, list[str]]:
+    """Shipped profiles with the operations that they measured with other kernels than those installed.
+
+    Raises:
+        ModuleNotFoundError: ``hyscale_kernels`` is not installed.
+    """
+    from hyscale_calibration.profile_file import stale_operations
+
+    found = {}
+    for file in sorted((files("hyscale_calibration") / "profiles").iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".json"):
+            stale = stale_operations(json.loads(file.read_text(encoding="utf-8")))
+            if stale:
+                found[file.name.removesuffix(".json")] = stale
+    return found
+
+
 def stale_results() -> list[str]:
     """Names of the recorded results that should be measured again, for their kernels changed.
 
