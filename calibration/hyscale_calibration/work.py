@@ -5,6 +5,7 @@ an operation of the model by what it fitted for the same unit here. Sizes are th
 names: n queries, L keys, V of them visible, H heads of width D, k selected.
 
     products         head scores that pass the CUDA cores, one a head and pair of query and key; logits: of attention
+    crowded          products of so many heads that four copies of a query fill the registers
     scores           sums over heads, one a pair of query and key
     gathered_bytes   rows read by index; picks: how many rows
     atomics          FP32 additions to rows by index; shared_atomics: to rows that the query before added to too
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, exp, log2
 from typing import Any
 
-from hyscale_model.layers.tiles import product_turns
+from hyscale_model.layers.tiles import UNCROWDED_HEADS, product_turns
 
 BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}
 FP32, INT32 = 4, 4
@@ -31,6 +32,8 @@ INDEX_WIDTH = 128
 REACHED = 2.5
 # Rows that an SM collects side by side, one by a warp.
 ROWS_AT_ONCE = 16
+# Rows whose thresholds an SM looks for side by side, one by eight warps.
+JUDGED_AT_ONCE = 8
 # Head widths above this, of keys and values together, take other kernels in backward.
 USUAL_WIDTHS = 256
 
@@ -217,7 +220,12 @@ def _thresholds(dtype: str, shape: Shape) -> Work:
     size = _Selected.of(shape)
     sampled = _scores("index_sampling", dtype, shape, size.samples, 2.0 * FP32 * size.samples / size.seen, 8)
     slots = size.n * filled(size.samples / size.seen / size.n)
-    return replace(sampled, units={**sampled.units, "slots": slots})
+    turns = in_turns(size.n / JUDGED_AT_ONCE)
+    return replace(
+        sampled,
+        units={**sampled.units, "slots": slots, "rows": float(size.n)},
+        unit_turns={"slots": turns, "rows": turns},
+    )
 
 
 def filled(count: float) -> float:
@@ -275,7 +283,12 @@ def _rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
         flops=2.0 * kept * size.heads * size.dim,
         fp8=dtype == "fp8",
         hbm_bytes=row * (size.n * size.heads + min(read, size.length)) + (FP32 + INT32) * kept,
-        units={"products": kept * size.heads, "scores": kept, "gathered_bytes": kept * row},
+        units={
+            "products": kept * size.heads,
+            "crowded": kept * size.heads if size.heads > UNCROWDED_HEADS else 0.0,
+            "scores": kept,
+            "gathered_bytes": kept * row,
+        },
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from hyscale_model.families.anatomy import Core
 from hyscale_model.layers.core import padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
-from hyscale_model.layers.selection import Selector
+from hyscale_model.layers.selection import Selector, crowded
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES
 from hyscale_model.layers.tensor_parallel import exchange
 
@@ -55,6 +55,7 @@ def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]
         launches=2,
         units=lambda: {
             "products": kept * selector.index.heads,
+            "crowded": kept * crowded(selector.index.heads),
             "gathered_bytes": kept * width * BF16_BYTES,
             "scores": kept,
             # Neighbours in a text select alike; additions to what both selected meet in the cache.

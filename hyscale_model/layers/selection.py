@@ -18,6 +18,7 @@ from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, me
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES, IndexSizes, Sizes, index_key_bytes, mean_selected
 from hyscale_model.layers.tensor_parallel import exchange
+from hyscale_model.layers.tiles import UNCROWDED_HEADS
 from hyscale_model.scenario.schema import Scenario, System
 
 CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
@@ -201,6 +202,7 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
             "slots": found * SLOTS_PER_CANDIDATE,
             "rows": queries,
             "products": found * selector.index.heads,
+            "crowded": found * crowded(selector.index.heads),
             "gathered_bytes": found * key_bytes,
         }
 
@@ -223,6 +225,11 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     }
 
 
+def crowded(heads: int) -> int:
+    """Heads, where they are too many for the usual tile of gathered keys; else 0."""
+    return heads if heads > UNCROWDED_HEADS else 0
+
+
 def replay_scoring(selector: Selector) -> dict[str, Operation]:
     """Scores of the k kept keys only: what the index loss needs of recomputation."""
     rows, fp8 = selector.rows, selector.sizes.fp8_index
@@ -236,6 +243,7 @@ def replay_scoring(selector: Selector) -> dict[str, Operation]:
             fp8=fp8,
             units=lambda: {
                 "products": kept * selector.index.heads,
+                "crowded": kept * crowded(selector.index.heads),
                 "scores": kept,
                 "gathered_bytes": kept * index_key_bytes(selector.index.head_dim, fp8),
             },

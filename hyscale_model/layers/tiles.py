@@ -1,4 +1,4 @@
-"""How evenly a product of matrices fills the SMs of a GPU: the last turn of its tiles, and what tiles pad.
+"""Tiles of kernels: how evenly a product of matrices fills the SMs, by the last turn and what tiles pad.
 
 A library picks the tile that ends first. A tile of a x b results loads operands in proportion to 1 / a + 1 / b, so
 smaller ones sustain less; ``SMALLER`` of that excess is taken as time. Needs numpy alone.
@@ -13,6 +13,8 @@ from hyscale_model.arrays import Number
 # Tiles of cuBLAS and CUTLASS kernels for Hopper.
 TILES = ((128, 256), (256, 128), (128, 192), (192, 128), (128, 128), (64, 256), (256, 64))
 SMALLER = 0.3
+# Kernels that score gathered keys hold four copies of a query's heads: 128 columns of so many, 256 of more.
+UNCROWDED_HEADS = 32
 _LARGEST = 1 / 128 + 1 / 256
 
 

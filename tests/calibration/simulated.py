@@ -36,6 +36,7 @@ CLOCKS = {
     "slots": 0.4,
     "picks": 100.0,
     "wide": 0.002,
+    "crowded": 0.02,
     "shared_atomics": 0.2,
 }
 
