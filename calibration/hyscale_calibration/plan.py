@@ -248,18 +248,26 @@ _INDEX_LOSS = _grid(
     (4096, 2**17, 32, 128, 2048, 4, 64, 64, 576),
     (8192, 2**18, 64, 128, 1024, 4, 64, 64, 576),
 )
+# Absorbed MLA, keys that are their values and have sinks, and two groups of heads.
 _SPARSE = _grid(
-    "n L H D V k shared",
-    (2048, 2**18, 64, 576, 512, 2048, 0.9),
-    (4096, 2**17, 64, 512, 512, 512, 0.9),
-    (1024, 2**18, 128, 576, 512, 2048, 0.9),
-    (2048, 2**20, 64, 576, 512, 2048, 0.0),
-    (4096, 2**18, 64, 576, 512, 1024, 0.95),
-    (2048, 2**17, 128, 512, 512, 1024, 0.9),
-    (1024, 2**17, 64, 576, 512, 2048, 0.5),
-    (8192, 2**18, 64, 512, 512, 512, 0.0),
+    "n L H G D V k values sinks shared",
+    (2048, 2**18, 64, 1, 576, 512, 2048, 0, 0, 0.9),
+    (4096, 2**17, 64, 1, 512, 512, 640, 0, 1, 0.9),
+    (2048, 2**18, 24, 2, 256, 256, 2048, 1, 0, 0.9),
+    (1024, 2**18, 128, 1, 576, 512, 2048, 0, 0, 0.9),
+    (2048, 2**20, 64, 1, 576, 512, 2048, 0, 0, 0.0),
+    (4096, 2**18, 64, 1, 576, 512, 1024, 0, 0, 0.95),
+    (2048, 2**17, 128, 1, 512, 512, 1152, 0, 1, 0.9),
+    (1024, 2**17, 64, 1, 576, 512, 2048, 0, 0, 0.5),
+    (8192, 2**18, 64, 1, 512, 512, 640, 0, 1, 0.0),
+    (4096, 2**17, 24, 2, 256, 256, 1024, 1, 0, 0.95),
 )
-_SPARSE_ROWS = ("sparse_attention_forward", "sparse_attention_forward_probabilities", "sparse_attention_backward")
+_SPARSE_ROWS = (
+    "sparse_attention_forward",
+    "sparse_attention_forward_probabilities",
+    "sparse_attention_backward",
+    "sparse_attention_backward_pairs",
+)
 # Partitions of the SMs show how times scale with them. Of an H20 the tensor cores are slow beside all else: so are
 # those of 80 SMs at a width of 512, four times the products a score.
 _ON_PART = (80, 104)

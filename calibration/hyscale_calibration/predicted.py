@@ -17,6 +17,7 @@ import numpy as np
 
 from hyscale_calibration.plan import plan
 from hyscale_calibration.work import Work, work_of
+from hyscale_model.catalog import measured
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.layers.operation import Operation
 from hyscale_model.rates.draws import Draws
@@ -65,7 +66,9 @@ def predictions(gpu: str, profile: str) -> dict[str, Any]:
         rows.append(
             {"id": point.id, "family": work.family, "s": _short(draws[0]), "p10_s": _short(low), "p90_s": _short(high)}
         )
-    return {"schema_version": 1, "gpu": gpu, "profile": base.name, "rows": sorted(rows, key=lambda row: row["id"])}
+    kernels = measured.read(measured.paths()[profile])["kernels"]
+    head = {"schema_version": 1, "gpu": gpu, "profile": base.name, "kernels": dict(sorted(kernels.items()))}
+    return {**head, "rows": sorted(rows, key=lambda row: row["id"])}
 
 
 def _short(seconds: float) -> float:
@@ -75,7 +78,8 @@ def _short(seconds: float) -> float:
 def dumps(found: dict[str, Any]) -> str:
     """The text of a file of predictions, a row a line."""
     rows = ",\n  ".join(json.dumps(row) for row in found["rows"])
-    head = "".join(f' "{key}": {json.dumps(found[key])},\n' for key in ("schema_version", "gpu", "profile"))
+    keys = ("schema_version", "gpu", "profile", "kernels")
+    head = "".join(f' "{key}": {json.dumps(found[key])},\n' for key in keys)
     return f'{{\n{head} "rows": [\n  {rows}\n ]\n}}\n'
 
 

@@ -355,13 +355,15 @@ def _sparse(shape: Shape, family: str, launches: float, kept_bytes: float, backw
     n, heads, width, value_width, topk = (shape[key] for key in ("n", "H", "D", "V", "k"))
     kept = float(n * topk)
     rows = 2.0 * n * heads * (width + value_width)
-    units = {"logits": kept * heads, "gathered_bytes": 2.0 * kept * width}
+    # Groups of heads have keys of their own; a value that is part of its key is not gathered again.
+    of_key = shape.get("G", 1) * (width + value_width * shape.get("values", 0))
+    units = {"logits": kept * heads, "gathered_bytes": 2.0 * kept * of_key}
     return Work(
         family=family,
         flops=(2.5 if backward else 1.0) * 2.0 * kept * heads * (width + value_width),
-        hbm_bytes=(2 if backward else 1) * rows + 2.0 * width * _different(shape) + INT32 * kept + kept_bytes * kept,
-        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * width if backward else 0.0,
-        units={**units, **_added(shape, width)} if backward else units,
+        hbm_bytes=(2 if backward else 1) * rows + 2.0 * of_key * _different(shape) + (INT32 + kept_bytes) * kept,
+        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * of_key if backward else 0.0,
+        units={**units, **_added(shape, of_key)} if backward else units,
         launches=launches,
     )
 
@@ -376,6 +378,14 @@ def _sparse_probabilities(dtype: str, shape: Shape) -> Work:
 
 def _sparse_backward(dtype: str, shape: Shape) -> Work:
     return _sparse(shape, "sparse_attention_backward.hyscale_kernels", 4, 8.0 * shape["H"], True)
+
+
+def _sparse_pairs(dtype: str, shape: Shape) -> Work:
+    """Two neighbours read the union of their keys and add to it once, after it was listed."""
+    single = _sparse_backward(dtype, shape)
+    union = 1.0 - shape["shared"] / 2
+    units = {unit: amount * (1.0 if unit == "logits" else union) for unit, amount in single.units.items()}
+    return replace(single, family="sparse_attention_backward_pairs", units=units, launches=single.launches + 4)
 
 
 DESCRIBED: Mapping[str, Callable[[str, Shape], Work]] = {
@@ -408,4 +418,5 @@ DESCRIBED: Mapping[str, Callable[[str, Shape], Work]] = {
     "sparse_attention_forward": _sparse_forward,
     "sparse_attention_forward_probabilities": _sparse_probabilities,
     "sparse_attention_backward": _sparse_backward,
+    "sparse_attention_backward_pairs": _sparse_pairs,
 }

@@ -174,7 +174,13 @@ def own_rows(profile: str) -> list[dict[str, Any]]:
     file = predicted_file(str(gpu))
     if data is None or file is None:
         return []
-    times = {entry["id"]: entry["median_ms"] * 1e-3 for entry in data["measurements"]}
+    # Of kernels that changed in between, a prediction says nothing.
+    same = {name for name, kernel in data["kernels"].items() if file["kernels"].get(name, ...) == kernel}
+    times = {
+        entry["id"]: entry["median_ms"] * 1e-3
+        for entry in data["measurements"]
+        if entry["id"].partition("/")[0] in same
+    }
     return [
         compared(
             f"{gpu} {row['id']}",

@@ -9,7 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from hyscale_model.cli import calibrate, catalog, check, doctor, import_, predict, profile, schema
+from hyscale_model.cli import (
+    calibrate,
+    catalog,
+    check,
+    decide,
+    doctor,
+    fit_run,
+    import_,
+    predict,
+    profile,
+    schema,
+    search,
+    sensitivity,
+    sweep,
+)
 from hyscale_model.cli.outcome import (
     Outcome,
     say_input_error,
@@ -29,6 +43,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("predict")(predict.predict)
+app.command("sweep")(sweep.sweep)
+app.command("search")(search.search)
+app.command("sensitivity")(sensitivity.sensitivity)
+app.command("fit-run")(fit_run.fit_run)
+app.command("decide")(decide.decide)
 app.command("check")(check.check)
 # Arguments of another program look like options, so those that are none of ours are left alone.
 app.command("import", context_settings={"ignore_unknown_options": True})(import_.import_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from rich.box import Box
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.text import Text
 # Only the line under the head is drawn, with a character every terminal and file has.
 _UNDERLINE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
 
+T = TypeVar("T")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 WIDE = 110
@@ -79,7 +80,7 @@ def sentence(console: Console, text: str, style: str = "") -> None:
     console.print(Text(printable(text), style=style))
 
 
-def in_groups(names: Sequence[str], each: int) -> Iterable[Sequence[str]]:
+def in_groups(names: Sequence[T], each: int) -> Iterable[Sequence[T]]:
     """``names`` in runs of at most ``each``."""
     each = max(1, each)
     return (names[start : start + each] for start in range(0, len(names), each))

@@ -6,11 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hyscale_model import catalog
 from hyscale_model.errors import InputError
-from hyscale_model.scenario.fields import ALL_SYSTEMS, FieldType, field_type
+from hyscale_model.scenario.fields import ALL_SYSTEMS, FieldType, field_type, suggest
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.problems import Problems
-from hyscale_model.scenario.scalars import show
+from hyscale_model.scenario.references import REFERENCES
+from hyscale_model.scenario.scalars import shorten, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,26 @@ def _accept(target: FieldType, node: Node, field: str, path: str, problems: Prob
 
 def _values(section: str, path: Any, node: Node, known: _Known, problems: Problems) -> Node:
     field = f"{section}.{path}"
-    target = _target(path, node, field, known, problems)
+    kind = REFERENCES.get(tuple(str(path).split(".")))
+    target = None if kind else _target(path, node, field, known, problems)
     if not node.is_list or not node.value:
         problems.add(f"this is {show(node.plain())}", node, field, "a list of values")
         return node.with_value([])
+    if kind:
+        return node.with_value([_name(kind, item, field, problems) for item in node.value])
     if target is None:
         return node
     return node.with_value([_accept(target, item, field, path, problems) for item in node.value])
+
+
+def _name(kind: str, node: Node, field: str, problems: Problems) -> Node:
+    """The name of an entry of the catalogue, which a sweep may vary like a value."""
+    offered = catalog.names(kind)
+    if node.value not in offered:
+        problems.add(
+            f"there is no {kind[:-1]} {shorten(str(node.plain()))!r}", node, field, suggest(str(node.value), offered)
+        )
+    return node
 
 
 def _equal_lengths(table: dict[str, Node], problems: Problems) -> None:

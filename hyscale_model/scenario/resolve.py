@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hyscale_model.catalog import measured
@@ -36,6 +36,7 @@ class Resolved:
         notes: what files it refers to say and it does not express.
         restated: paths of the experiment itself (model, cluster, workload, scope) that overrides set, other than
             those the file leaves open; results reported for the file then belong to another experiment.
+        unresolved: the scenario as read, whether it may refer to files, and the overrides laid on it.
     """
 
     scenario: Scenario
@@ -43,6 +44,17 @@ class Resolved:
     file: str
     notes: tuple[str, ...] = ()
     restated: tuple[str, ...] = ()
+    unresolved: tuple[Node, bool, tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
+
+    def again(self, overrides: Sequence[str]) -> Resolved:
+        """The same scenario with further overrides, ``path=value`` each.
+
+        Raises:
+            InputError: as ``read_scenario``.
+        """
+        assert self.unresolved is not None
+        root, allow_files, before = self.unresolved
+        return _resolve(root, self.file, allow_files, (*before, *overrides))
 
 
 def read_scenario(
@@ -64,12 +76,16 @@ def read_scenario(
         InputError: the first thing by line that is wrong, with its place and what would be right.
     """
     document = load(source) if text is None else loads(text, str(source))
-    problems = Problems(document.file)
     root = _inherit(document.root, text is None, ())
-    root = select_systems(root, systems)
+    return _resolve(select_systems(root, systems), document.file, text is None, overrides)
+
+
+def _resolve(root: Node, file: str, allow_files: bool, overrides: Sequence[str]) -> Resolved:
+    problems = Problems(file)
+    unresolved = root, allow_files, tuple(overrides)
     root, pinned = apply_overrides(root, overrides)
-    root = expand(root, problems, text is None)
-    root = expand_documents(root, problems, text is None)
+    root = expand(root, problems, allow_files)
+    root = expand_documents(root, problems, allow_files)
     assumed = assumed_paths(root)
     restated = sorted(path for path in pinned if path.partition(".")[0] in _EXPERIMENT and path not in assumed)
     root = check_variables(root, pinned, problems)
@@ -82,7 +98,7 @@ def read_scenario(
     if own is not None:
         scenario = replace(scenario, profile=own)
         found["profile"] = Origin("assumed", f"measured on {scenario.cluster.gpu.name}: the best there is for it")
-    return Resolved(scenario, found, document.file, tuple(problems.notes), tuple(restated))
+    return Resolved(scenario, found, file, tuple(problems.notes), tuple(restated), unresolved)
 
 
 def _inherit(root: Node, allow_files: bool, seen: tuple[Path, ...]) -> Node:

@@ -48,6 +48,7 @@ class Gpu:
     l2_bytes: Positive
     nvlink_bytes_per_s: Positive
     pcie_bytes_per_s: Positive
+    power_watts: Positive | None = assumed(None, "no power limit of the board stated for this GPU")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

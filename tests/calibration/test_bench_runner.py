@@ -1,6 +1,8 @@
 """The runner of benchmarks, with operations and a device of our own."""
 
 import json
+import os
+import signal
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -288,6 +290,33 @@ def test_results_of_several_are_files_of_a_directory_and_a_failed_one_has_none(r
     assert "wrong, small, bf16" in result.err
     assert "nothing is written of wrong" in result.err
     assert [path.name for path in folder.iterdir()] == ["ours.json"]
+
+
+def test_an_interrupted_run_writes_what_it_has_and_says_what_is_missing(run, tmp_path):
+    done = []
+
+    def check():
+        if len(done) == 2:
+            # As a batch system ends a run that takes too long.
+            os.kill(os.getpid(), signal.SIGTERM)
+        done.append(1)
+        return {}
+
+    path = tmp_path / "ours.json"
+    result = run("--op", "ours", "--json", path, ours=operation([], check=check))
+    assert result.code == 130
+    results = json.loads(path.read_text())
+    assert len(results["rows"]) == 2
+    (notice,) = results["skipped"]
+    assert notice["reason"] == "interrupted: all or part of large (bf16), large (fp8)"
+
+
+def test_a_run_that_is_interrupted_at_once_writes_nothing(run, tmp_path):
+    path = tmp_path / "ours.json"
+    result = run("--op", "ours", "--json", path, ours=operation([], check=raising(KeyboardInterrupt())))
+    assert result.code == 130
+    assert "before anything was measured" in result.err
+    assert not path.exists()
 
 
 def test_a_file_is_no_directory(run, tmp_path):

@@ -29,12 +29,13 @@ def test_it_is_of_a_real_h200(profile):
 
 
 def test_its_points_are_those_of_the_plan(profile):
-    points = {point.id: point for point in plan("full")}
+    points = {point.id for point in plan("full")}
+    # Benchmarks of kernels that changed may have other shapes by now.
+    changed = profile_file.stale_operations(profile)
     for entry in profile["measurements"]:
-        assert entry["part"] == points[entry["id"]].part
-        assert entry["part"] == "transfer" or entry["part"] == part_of(entry["id"])
+        assert entry["id"] in points or entry["operation"] in changed
+        assert entry["part"] == ("transfer" if entry["sms"] else part_of(entry["id"]))
         assert entry["p10_ms"] <= entry["median_ms"] <= entry["p90_ms"]
-    assert {entry["row"] for entry in profile["measurements"]} == {point.row for point in points.values()}
 
 
 def test_its_fits_are_those_of_its_measurements(profile):
@@ -81,6 +82,7 @@ def test_predictions_in_advance_cover_the_plan(gpu):
     points = {point.id for point in plan("full") if not point.sms and point.row != "hytopk"}
     assert {row["id"] for row in found["rows"]} <= points
     assert len(found["rows"]) > 600
+    assert set(found["kernels"]) == {point.operation for point in plan("full")}
     assert all(0 < row["p10_s"] <= row["s"] <= row["p90_s"] for row in found["rows"])
 
 

@@ -16,15 +16,25 @@ from hyscale_kernels.score_table.gluon import table_whole_kernel
 from hyscale_kernels.score_table.triton import table_kernel
 from hyscale_kernels.scoring.hopper import KEYS, arguments
 from hyscale_kernels.scoring.tiles import NARROW, WIDE, Tile
+from hyscale_kernels.sparse_attention import hopper
 from hyscale_kernels.sparse_attention import tiles as attention_tiles
+from hyscale_kernels.sparse_attention.gluon.backward import queries_kernel as latent_queries_kernel
+from hyscale_kernels.sparse_attention.gluon.forward import forward_kernel as latent_forward_kernel
 from hyscale_kernels.sparse_attention.gradients import column_parts
 from hyscale_kernels.sparse_attention.inputs import Attention
-from hyscale_kernels.sparse_attention.triton.backward import keys_kernel, queries_kernel
+from hyscale_kernels.sparse_attention.triton.backward import (
+    bounds_kernel,
+    fixed_keys_kernel,
+    keys_kernel,
+    queries_kernel,
+)
 from hyscale_kernels.sparse_attention.triton.forward import forward_kernel, probabilities_kernel
+from hyscale_kernels.sparse_attention.triton.pairs import pairs_kernel
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.language import NVMMASharedLayout
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024
@@ -58,12 +68,15 @@ ATTENTION = {
     "divisors_ptr": "*fp32",
     "probabilities_ptr": "*fp32",
     "dsinks_ptr": "*fp32",
+    "q_most_ptr": "*fp32",
+    "grad_out_most_ptr": "*fp32",
+    "per_one_ptr": "*fp32",
     "scale": "fp32",
     "softmax_scale": "fp32",
 }
 
 
-def build(kernel, constants, tile, inputs="bf16", **types):
+def build(kernel, constants, tile, inputs="bf16", source=ASTSource, **types):
     """Compile and say so."""
     constants = {name: constants[name] for name in constants if name in kernel.arg_names}
     given = {"q_ptr": f"*{inputs}", "keys_ptr": f"*{inputs}", **POINTERS, **types}
@@ -75,7 +88,9 @@ def build(kernel, constants, tile, inputs="bf16", **types):
     aligned = {
         (place,): [["tt.divisibility", 16]]
         for place, kind in enumerate(signature.values())
-        if kind not in ("constexpr", "fp32") and not kind.startswith("tensordesc")
+        if kind not in ("constexpr", "fp32")
+        and not kind.startswith("tensordesc")
+        and not kernel.params[place].do_not_specialize_on_alignment
     }
     source = GluonASTSource if kernel.is_gluon() else ASTSource
     built = triton.compile(
@@ -89,7 +104,7 @@ def build(kernel, constants, tile, inputs="bf16", **types):
 
 
 def build_attention(heads, groups, width, value_width, separate=False, sinks=False):
-    """Forward with and without probabilities, and backward by both kinds of additions."""
+    """Forward with and without probabilities, and backward by both kinds of additions, one query and two."""
     q, keys = torch.empty(1, heads, width), torch.empty(1, groups, width)
     values = torch.empty(1, groups, value_width) if separate else None
     indices = torch.empty(1, 1, 1, dtype=torch.int32)
@@ -97,10 +112,13 @@ def build_attention(heads, groups, width, value_width, separate=False, sinks=Fal
     constants = {**given.constants(), "FACTOR": tl.bfloat16, "TILES": attention_tiles.ADDED_TILES}
     if not sinks:
         constants |= {"sinks_ptr": None, "dsinks_ptr": None}
+    if not separate:
+        constants["value_most_ptr"] = None
     for kernel, tile in (
         (forward_kernel, attention_tiles.FORWARD),
         (probabilities_kernel, attention_tiles.FORWARD),
         (queries_kernel, attention_tiles.QUERIES),
+        (bounds_kernel, attention_tiles.QUERIES),
     ):
         tile = tile.at(given.group_heads)
         for weights in (False, True) if kernel is forward_kernel else (True,):
@@ -111,32 +129,70 @@ def build_attention(heads, groups, width, value_width, separate=False, sinks=Fal
                 tile,
                 **ATTENTION,
             )
-    tile = attention_tiles.KEYS.at(given.group_heads)
-    for fixed in (False, True):
-        sums = {} if fixed else {"per_one_ptr": None}
-        for of_values, sum_width in ((False, width), (True, value_width)):
-            if of_values and not separate:
-                continue
-            for first, columns, parts in column_parts(sum_width, tile.columns):
-                chosen = {
-                    **constants,
-                    **sums,
-                    "HEADS": tile.heads,
-                    "KEYS": tile.keys,
-                    "SUM_WIDTH": sum_width,
-                    "FIRST": first,
-                    "COLUMNS": columns,
-                    "PARTS": parts,
-                    "SLOPES": not of_values,
-                    "SHARES": of_values or (not separate and first < value_width),
-                    "FIXED": fixed,
-                }
-                build(keys_kernel, chosen, tile, **ATTENTION, sums_ptr="*i64" if fixed else "*fp32")
+    for queries, tile in ((1, attention_tiles.KEYS), (2, attention_tiles.PAIRS)):
+        tile = tile.at(given.group_heads)
+        alone = {"counts_ptr": None, "paired_ptr": None} if queries == 1 else {}
+        for fixed in (False, True):
+            sums = {} if fixed else {"per_one_ptr": None}
+            for of_values, sum_width in ((False, width), (True, value_width)):
+                if of_values and not separate:
+                    continue
+                for first, columns, parts in column_parts(sum_width, tile.columns):
+                    chosen = {
+                        **constants,
+                        **sums,
+                        **alone,
+                        "HEADS": tile.heads,
+                        "KEYS": tile.keys,
+                        "SUM_WIDTH": sum_width,
+                        "FIRST": first,
+                        "COLUMNS": columns,
+                        "PARTS": parts,
+                        "SLOPES": not of_values,
+                        "SHARES": of_values or (not separate and first < value_width),
+                        "FIXED": fixed,
+                        "QUERIES": queries,
+                    }
+                    kernel = fixed_keys_kernel if fixed else keys_kernel
+                    build(kernel, chosen, tile, **ATTENTION, sums_ptr="*i32" if fixed else "*fp32")
+
+
+def build_latent_attention():
+    """Kernels in Gluon."""
+    constants = {
+        "BLOCKS": 1,
+        "HEADS": hopper.HEADS,
+        "WIDE": hopper.WIDE,
+        "REST": hopper.REST,
+        "STAGES": hopper.STAGES,
+        "LAYOUT": NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2),
+        "NARROW": hopper.narrow(hopper.QUERIES_KEYS),
+    }
+    tile = Tile(columns=1, keys=hopper.FORWARD_KEYS, warps=4, stages=hopper.STAGES)
+    for weights in (False, True):
+        left = {} if weights else {"weights_ptr": None, "divisors_ptr": None}
+        build(
+            latent_forward_kernel,
+            {**constants, **left, "KEYS": hopper.FORWARD_KEYS, "WEIGHTS": weights},
+            tile,
+            source=GluonASTSource,
+            **ATTENTION,
+        )
+    for pairs in (False, True):
+        alone = {} if pairs else {"counts_ptr": None}
+        build(
+            latent_queries_kernel,
+            {**constants, **alone, "KEYS": hopper.QUERIES_KEYS},
+            tile,
+            source=GluonASTSource,
+            **ATTENTION,
+        )
 
 
 def main():
     """All kernels, or with ``--few`` one of each."""
     build_attention(64, 1, 576, 512)
+    build_latent_attention()
     if "--few" not in sys.argv:
         build_attention(128, 1, 576, 512)
         build_attention(64, 1, 512, 512, sinks=True)
@@ -185,6 +241,7 @@ def main():
         (pack_kernel, {"WORDS": 128, "TIMES": 8}),
         (collect_kernel, {"BLOCK": 256}),
         (exhaustive_kernel, {"BLOCK": 4096}),
+        (pairs_kernel, {"LISTS": 1, "SLOTS": 2048, "STEPS": 12}),
     ):
         build(kernel, constants, WIDE)
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from hyscale_kernels.sparse_attention import reference, sparse_attention
+from hyscale_calibration.benches.inputs import selections
+from hyscale_kernels.sparse_attention import query_pairs, reference, sparse_attention
 
 pytestmark = [pytest.mark.slow, pytest.mark.gpu]
 
@@ -81,6 +82,30 @@ def test_a_step_of_8192_queries_over_a_million_keys(
     grads = torch.autograd.grad(found.out, leaves, grad_out)
     assert all(bool(each.isfinite().all()) for each in (*grads, found.out))
     assert_rows(rows, found, grads, q, keys, values, indices, sinks, grad_out, **options)
+
+
+@pytest.mark.parametrize("impl", ["gluon", "triton"])
+def test_pairs_of_neighbours_have_the_gradients_of_one_query_at_a_time(gpu, impl):
+    if impl == "gluon" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("Gluon needs a Hopper GPU")
+    indices = selections(N, LENGTH, TOPK, 0.9, "cuda")
+    indices[5:7, TOPK // 2 :] = -1
+    indices[100, :] = -1
+    pairs = query_pairs(indices)
+    assert float(pairs.share) > 0.9
+    leaves = [random(N, 64, 576, seed=2).requires_grad_(), random(LENGTH, 576, seed=3).requires_grad_()]
+    grad_out = random(N, 64, 512, seed=5)
+
+    def backward(**options):
+        found = sparse_attention(*leaves, indices, 576**-0.5, value_width=512, impl=impl, **options)
+        return torch.autograd.grad(found.out, leaves, grad_out)
+
+    wanted = backward()
+    for found in (backward(pairs=pairs), backward(deterministic=True)):
+        assert all(off(a, b.double()) <= CLOSE for a, b in zip(found, wanted, strict=True))
+    once, twice = (backward(pairs=pairs, deterministic=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
+    assert all(off(a, b.double()) <= CLOSE for a, b in zip(once, wanted, strict=True))
 
 
 def test_case_21_keys_beyond_2_to_the_31_elements(gpu):

@@ -78,10 +78,17 @@ def test_the_terminal_shows_families_and_worst_cases(result, capsys):
 def test_whoever_owns_a_predicted_gpu_scores_the_predictions(tmp_path, monkeypatch):
     shipped = measured.folders()
     file = predicted_file("h20-96")
-    rows = file["rows"][:4]
+    rows = [row for row in file["rows"] if not row["id"].startswith("replay/")][:4]
     times = [0.9, 1.0, 1.1, 3.0]
     entries = [{"id": row["id"], "median_ms": 1e3 * row["s"] * scale} for row, scale in zip(rows, times, strict=True)]
-    profile = {"kind": "measured", "gpu": "h20-96", "measurements": [*entries, {"id": "other", "median_ms": 1.0}]}
+    changed = next(row for row in file["rows"] if row["id"].startswith("replay/"))
+    more = [{"id": "other", "median_ms": 1.0}, {"id": changed["id"], "median_ms": 1.0}]
+    profile = {
+        "kind": "measured",
+        "gpu": "h20-96",
+        "measurements": [*entries, *more],
+        "kernels": {**file["kernels"], "replay": "other kernels"},
+    }
     (tmp_path / "mine.json").write_text(json.dumps(profile))
     monkeypatch.setattr(measured, "folders", lambda: [tmp_path, *shipped])
     found = check(["kernels"], profile="mine")

@@ -1,13 +1,15 @@
 """Measure operations on the CUDA GPU of this machine.
 
 Each measurement is checked before it is timed. Exit status: 0 fine, 1 a check or a run failed and nothing is written of
-that operation, 2 bad arguments or no GPU.
+that operation, 2 bad arguments or no GPU, 130 interrupted: what was measured until then is written and says what is
+missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from hyscale_calibration.benches import registry
 from hyscale_calibration.benches.arguments import UsageError, parse_shape, select_cases, select_dtypes
 from hyscale_calibration.benches.record import write
-from hyscale_calibration.benches.runner import Failed, measure
+from hyscale_calibration.benches.runner import INTERRUPTED, Failed, measure
 from hyscale_calibration.benches.table import describe_ceilings
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line ``arguments`` (those of the process by default) and return its exit status."""
     options = _parser().parse_args(arguments)
+    # What stops a run that takes too long, such as a batch system, is an interruption like any other.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.list:
             for name in registry.NAMES:
@@ -35,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted before anything was measured", file=sys.stderr)
+        return 130
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -71,6 +78,8 @@ def _run(options: argparse.Namespace) -> int:
         if operation.name in targets:
             write(targets[operation.name], results)
             _say(f"wrote {targets[operation.name]}")
+        if any(each["reason"].startswith(INTERRUPTED) for each in results["skipped"]):
+            return 130
     return int(failed)
 
 

@@ -11,6 +11,9 @@ from hyscale_calibration.benches.operation import CannotRun, Case, CheckFailed, 
 from hyscale_calibration.benches.record import record, row
 from hyscale_calibration.benches.table import Table, describe
 
+# How the notice of what an interrupted run did not measure begins.
+INTERRUPTED = "interrupted"
+
 
 class Device(Protocol):
     """What runs and times measurements; see ``device.Gpu``."""
@@ -41,10 +44,11 @@ def measure(
     samples: int | None = None,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Everything there is to record of an operation.
+    """Everything there is to record of an operation; interrupted, what was measured until then, and what was not.
 
     Raises:
         Failed: a check failed, an error came up, or nothing could be measured.
+        KeyboardInterrupt: interrupted before anything was measured.
     """
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
@@ -53,15 +57,25 @@ def measure(
     say(f"{operation.name}: {operation.description}")
     for line in table.head():
         say(line)
-    for case in cases:
-        for dtype in dtypes:
-            for result in _measure_case(operation, case, dtype, device, samples):
+    dtypes = tuple(dtypes)
+    left = [(case, dtype) for case in cases for dtype in dtypes]
+    try:
+        while left:
+            for result in _measure_case(operation, *left[0], device, samples):
                 if isinstance(result, Skipped):
                     skipped.append(result)
                     say(f"SKIPPED {result.name}: {result.reason}")
                 else:
                     rows.append(result)
                     say(table.line(result))
+            del left[0]
+    except KeyboardInterrupt:
+        # An hour of measuring is not lost for the last minute.
+        if not rows:
+            raise
+        missing = ", ".join(f"{case.name} ({dtype})" for case, dtype in left)
+        skipped.append(Skipped(name=operation.name, reason=f"{INTERRUPTED}: all or part of {missing}"))
+        say(f"SKIPPED {skipped[-1].name}: {skipped[-1].reason}")
     if not rows:
         raise Failed(f"{operation.name}: nothing could be measured")
     return record(operation, device.description(), ceilings, rows, skipped)

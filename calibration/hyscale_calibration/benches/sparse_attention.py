@@ -1,11 +1,13 @@
-"""Attention of selected keys and its gradients, absorbed MLA, on random data.
+"""Attention of selected keys and its gradients, on random data: absorbed MLA, GQA and keys that are their values.
 
-Keys are shared by all heads, and their first columns are their values. ``shared`` is the share of its keys that a query
-has from the one before: those come from a cache, and additions to them meet.
+``G`` groups of heads have keys of their own; ``values``: and values of their own, or else the first columns of a key
+are its value; ``sinks``: a logit for each head that has no value. ``shared`` is the share of its keys that a query has
+from the one before: those come from a cache, additions to them meet, and pairs of queries add once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from hyscale_calibration.benches.operation import (
 
 if TYPE_CHECKING:
     import torch
+    from hyscale_kernels.sparse_attention.inputs import Attention
 
 # Of each result and gradient, relative to its norm.
 TOLERANCE = 5e-3
@@ -29,123 +32,182 @@ LEFT = 2.0
 
 
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
-    """Forward, with and without probabilities, and backward by both kinds of additions."""
+    """Forward, with and without probabilities, and backward: both kinds of additions, one query and two at a time."""
     import torch
+    from hyscale_kernels.sparse_attention import query_pairs
     from hyscale_kernels.sparse_attention.attend import attend
     from hyscale_kernels.sparse_attention.gradients import Returned, gradients
-    from hyscale_kernels.sparse_attention.inputs import Attention
+    from hyscale_kernels.sparse_attention.hopper import no_gluon
 
-    n, length, heads, width, value_width, topk = (shape[key] for key in ("n", "L", "H", "D", "V", "k"))
-    if topk > length:
-        raise CannotRun(f"{topk} of {length} keys cannot be selected")
-    q, keys, indices, grad_out = inputs(n, length, heads, width, value_width, topk, shape["shared"], device)
-    given = Attention.of(q, keys, None, indices, None, width**-0.5, value_width)
+    n, heads, width, value_width, topk = (shape[key] for key in ("n", "H", "D", "V", "k"))
+    if topk > shape["L"]:
+        raise CannotRun(f"{topk} of {shape['L']} keys cannot be selected")
+    given, grad_out = inputs(shape, device)
+    # The fastest first; of the other way, what is asked of both.
+    impls = ("triton",) if no_gluon(given) else ("gluon", "triton")
     flop = 2.0 * n * topk * heads * (width + value_width)
-    # Keys and their indices; queries and outputs.
-    gathered = n * topk * (2.0 * width + 4.0) + 2.0 * n * heads * (width + value_width)
-    for name, probabilities in (("sparse_attention_forward", False), ("sparse_attention_forward_probabilities", True)):
-        yield Measurement(
-            name=name,
-            shape=shape,
-            check=partial(check_forward, heads, width, value_width, device),
-            run=partial(attend, given, probabilities),
-            flop=flop,
-            traffic_bytes=gathered + (n * topk * (2 * LEFT * heads + 4.0) if probabilities else 0.0),
-        )
+    # Keys, values and their indices; queries and outputs.
+    of_keys = shape["G"] * (width + value_width * shape["values"])
+    gathered = n * topk * (2.0 * of_keys + 4.0) + 2.0 * n * heads * (width + value_width)
+    for impl in impls:
+        for name, probabilities in (("forward", False), ("forward_probabilities", True)):
+            yield Measurement(
+                name=f"sparse_attention_{name}",
+                shape={**shape, "impl": impl},
+                check=partial(check_forward, shape, impl, device),
+                run=partial(attend, given, probabilities, impl),
+                flop=flop,
+                traffic_bytes=gathered + (n * topk * (2 * LEFT * heads + 4.0) if probabilities else 0.0),
+            )
+    pairs = query_pairs(given.indices)
+    yield Measurement(
+        name="sparse_attention_query_pairs",
+        shape=shape,
+        check=lambda: {"paired": float(pairs.share), "keys": float(pairs.counts.double().mean() / topk)},
+        run=partial(query_pairs, given.indices),
+        traffic_bytes=n * topk * 4.0 * 2,
+    )
     out, lse, _ = attend(given, False)
     found, grads = Returned(out, lse), Returned(grad_out, torch.zeros_like(lse))
-    for name, deterministic in (
-        ("sparse_attention_backward", False),
-        ("sparse_attention_backward_deterministic", True),
-    ):
-        yield Measurement(
-            name=name,
-            shape=shape,
-            check=partial(check_backward, heads, width, value_width, deterministic, device),
-            run=partial(gradients, given, found, grads, deterministic),
-            flop=2.5 * flop,
-            traffic_bytes=gathered
-            + 2.0 * n * heads * (width + value_width)
-            + n * topk * (width * (8.0 if deterministic else 4.0) + 4 * LEFT * heads),
-        )
+    for impl in impls:
+        for name, paired, deterministic in (
+            ("backward", False, False),
+            ("backward_deterministic", False, True),
+            ("backward_pairs", True, False),
+            ("backward_pairs_deterministic", True, True),
+        ):
+
+            def run(paired: bool = paired, deterministic: bool = deterministic, impl: str = impl) -> object:
+                # Lists of keys serve several layers; here they are paid for.
+                lists = query_pairs(given.indices) if paired else None
+                return gradients(given, found, grads, deterministic, lists, impl)
+
+            if impl == impls[0] or name == "backward":
+                yield Measurement(
+                    name=f"sparse_attention_{name}",
+                    shape={**shape, "impl": impl},
+                    check=partial(check_backward, shape, impl, paired, deterministic, device),
+                    run=run,
+                    flop=2.5 * flop,
+                    traffic_bytes=gathered
+                    + 2.0 * n * heads * (width + value_width)
+                    + n * topk * (4.0 * of_keys + 4 * LEFT * heads),
+                )
 
 
-def inputs(
-    n: int, length: int, heads: int, width: int, value_width: int, topk: int, shared: float, device: str
-) -> tuple[torch.Tensor, ...]:
-    """Normal queries, keys and gradients of the output in BF16, and indices."""
+def inputs(shape: Shape, device: str) -> tuple[Attention, torch.Tensor]:
+    """Normal queries, keys, values and gradients of the output in BF16, and indices."""
     import torch
+    from hyscale_kernels.sparse_attention.inputs import Attention
 
     from hyscale_calibration.benches.inputs import selections
 
+    n, length, heads, groups, width, value_width = (shape[key] for key in ("n", "L", "H", "G", "D", "V"))
     generator = torch.Generator(device).manual_seed(0)
-    q, keys, grad_out = (
-        torch.randn(shape, device=device, generator=generator, dtype=torch.bfloat16)
-        for shape in ((n, heads, width), (length, width), (n, heads, value_width))
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(size, device=device, generator=generator, dtype=torch.bfloat16)
+
+    given = Attention.of(
+        normal(n, heads, width),
+        normal(length, groups, width),
+        normal(length, groups, value_width) if shape["values"] else None,
+        selections(n, length, shape["k"], shape["shared"], device),
+        normal(heads).float() if shape["sinks"] else None,
+        width**-0.5,
+        value_width,
     )
-    return q, keys, selections(n, length, topk, shared, device), grad_out
+    return given, normal(n, heads, value_width)
 
 
-def small(heads: int, width: int, value_width: int, device: str) -> tuple[torch.Tensor, ...]:
-    """Inputs at which borders of tiles, padding, a query without keys and shared keys occur."""
+def small(shape: Shape, device: str) -> tuple[Attention, torch.Tensor]:
+    """Inputs at which borders of tiles, padding, a query without keys, pairs of queries and others occur."""
     n, topk = 5, 70
-    q, keys, indices, grad_out = inputs(n, 300, heads, width, value_width, topk, 0.5, device)
+    given, grad_out = inputs({**shape, "n": n, "L": 300, "k": topk, "shared": 0.8}, device)
     for row in range(n):
-        indices[row, row * topk // (n - 1) :] = -1
-    return q, keys, indices, grad_out
+        given.indices[row, :, topk - row * topk // (n - 1) :] = -1
+    return given, grad_out
 
 
-def check_forward(heads: int, width: int, value_width: int, device: str) -> dict[str, Any]:
-    """Largest error of outputs, logarithms and probabilities relative to their norm."""
-    from hyscale_kernels.sparse_attention import reference, sparse_attention
+def compared(given: Attention, attention: Callable[..., Any]) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    """What an attention returns, and the tensors that it is differentiable in."""
+    leaves = [each if each is None else each.clone() for each in (given.q, given.keys, given.values, given.sinks)]
+    leaves = [each if each is None else each.requires_grad_() for each in leaves]
+    return attention(*leaves), tuple(each for each in leaves if each is not None)
+
+
+def by_kernels(given: Attention, **options: Any) -> Any:
+    """Attention as it is measured."""
+    from hyscale_kernels.sparse_attention import sparse_attention
     from triton.runtime.errors import OutOfResources
 
-    q, keys, indices, _ = small(heads, width, value_width, device)
-    try:
-        found = sparse_attention(q, keys, indices, width**-0.5, value_width=value_width, probabilities=True)
-    except OutOfResources as excess:
-        raise CannotRun(f"the tile does not fit this GPU: {excess}") from excess
-    wanted = reference.sparse_attention(q, keys, None, indices, width**-0.5, None, value_width)
-    if found.out[0].any() or found.lse[0].isfinite().any():
+    def attention(q: Any, keys: Any, values: Any, sinks: Any) -> Any:
+        widths = {"value_width": given.value_width} if values is None else {"values": values}
+        try:
+            return sparse_attention(q, keys, given.indices[:, 0], given.softmax_scale, sinks=sinks, **widths, **options)
+        except OutOfResources as excess:
+            raise CannotRun(f"the tile does not fit this GPU: {excess}") from excess
+
+    return compared(given, attention)
+
+
+def by_oracle(given: Attention) -> Any:
+    """Attention in float64."""
+    from dataclasses import replace
+
+    from hyscale_kernels.sparse_attention import reference
+
+    def attention(q: Any, keys: Any, values: Any, sinks: Any) -> Any:
+        return reference.sparse_attention(
+            q, keys, values, given.indices[:, 0], given.softmax_scale, sinks, given.value_width
+        )
+
+    exact = {name: getattr(given, name) for name in ("q", "keys", "values", "sinks")}
+    exact = {name: each if each is None else each.double() for name, each in exact.items()}
+    return compared(replace(given, **exact), attention)
+
+
+def check_forward(shape: Shape, impl: str, device: str) -> dict[str, Any]:
+    """Largest error of outputs, logarithms and probabilities relative to their norm."""
+    given, _ = small(shape, device)
+    found, _ = by_kernels(given, probabilities=True, impl=impl)
+    wanted, _ = by_oracle(given)
+    some = wanted.lse.isfinite()
+    if found.out[~some].any() or found.lse[~some].isfinite().any():
         raise CheckFailed("a query without keys has an output")
     return _errors(
         "output, logarithms and probabilities",
-        (found.out, found.lse[1:], found.probabilities),
-        (wanted.out, wanted.lse[1:], wanted.probabilities),
+        (found.out, found.lse[some], found.probabilities),
+        (wanted.out, wanted.lse[some], wanted.probabilities),
     )
 
 
-def check_backward(heads: int, width: int, value_width: int, deterministic: bool, device: str) -> dict[str, Any]:
-    """Largest error of the gradients of queries and keys relative to their norm."""
+def check_backward(shape: Shape, impl: str, paired: bool, deterministic: bool, device: str) -> dict[str, Any]:
+    """Largest error of gradients relative to their norm."""
     import torch
-    from hyscale_kernels.sparse_attention import reference, sparse_attention
-    from triton.runtime.errors import OutOfResources
+    from hyscale_kernels.sparse_attention import query_pairs
 
-    q, keys, indices, grad_out = small(heads, width, value_width, device)
-    leaves = [each.requires_grad_() for each in (q, keys)]
-    try:
-        found = sparse_attention(
-            q, keys, indices, width**-0.5, value_width=value_width, deterministic=deterministic
-        ).out
-        grads = torch.autograd.grad(found, leaves, grad_out)
-    except OutOfResources as excess:
-        raise CannotRun(f"the tile does not fit this GPU: {excess}") from excess
-    exact = [each.detach().double().requires_grad_() for each in leaves]
-    wanted = reference.sparse_attention(exact[0], exact[1], None, indices, width**-0.5, None, value_width).out
-    return _errors("gradients of q and keys", grads, torch.autograd.grad(wanted, exact, grad_out.double()))
+    given, grad_out = small(shape, device)
+    pairs = query_pairs(given.indices[:, 0]) if paired else None
+    if pairs is not None and not 0 < float(pairs.share) < 1:
+        raise CheckFailed("there must be pairs, and queries by themselves")
+    found, leaves = by_kernels(given, deterministic=deterministic, pairs=pairs, impl=impl)
+    grads = torch.autograd.grad(found.out, leaves, grad_out)
+    wanted, exact = by_oracle(given)
+    return _errors("gradients", grads, torch.autograd.grad(wanted.out, exact, grad_out.double()))
 
 
 def _errors(what: str, found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> dict[str, Any]:
-    errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, wanted, strict=True)]
+    errors = [float((a.detach() - b.detach()).norm() / b.detach().norm()) for a, b in zip(found, wanted, strict=True)]
     # A maximum may pass over NaN.
     if not all(error <= TOLERANCE for error in errors):
         raise CheckFailed(f"{what} are off by {', '.join(f'{each:.1e}' for each in errors)}")
     return {"error": max(errors)}
 
 
-def _case(shared: float) -> Case:
-    shape = {"n": 8192, "L": 1_048_576, "H": 64, "D": 576, "V": 512, "k": 2048, "shared": shared}
-    return Case(name=f"64 heads of absorbed MLA, {shared:.0%} of keys as before", shape=shape)
+def _case(name: str, shared: float, **shape: int) -> Case:
+    latent = {"n": 8192, "L": 1_048_576, "H": 64, "G": 1, "D": 576, "V": 512, "k": 2048, "values": 0, "sinks": 0}
+    return Case(name=f"{name}, {shared:.0%} of keys as before", shape={**latent, **shape, "shared": shared})
 
 
 OPERATION = Operation(
@@ -154,15 +216,27 @@ OPERATION = Operation(
     sources=(
         "fixed_point.py",
         "sparse_attention/attend.py",
+        "sparse_attention/gluon/backward.py",
+        "sparse_attention/gluon/forward.py",
+        "sparse_attention/gluon/tiles.py",
         "sparse_attention/gradients.py",
+        "sparse_attention/hopper.py",
         "sparse_attention/inputs.py",
+        "sparse_attention/pairs.py",
         "sparse_attention/tiles.py",
         "sparse_attention/triton/backward.py",
         "sparse_attention/triton/forward.py",
+        "sparse_attention/triton/pairs.py",
         "sparse_attention/triton/rows.py",
+        "sparse_attention/units.py",
     ),
     dtypes=("bf16",),
-    cases=(_case(0.0), _case(0.9)),
+    cases=(
+        _case("64 heads of absorbed MLA", 0.0),
+        _case("64 heads of absorbed MLA", 0.9),
+        _case("24 heads in two groups", 0.9, H=24, G=2, D=256, V=256, values=1),
+        _case("64 heads whose keys are their values, with sinks", 0.9, D=512, k=1152, sinks=1),
+    ),
     trial={"n": 2, "L": 64, "k": 16},
     measure=measure,
     samples=10,

@@ -9,7 +9,9 @@ import torch
 from hyscale_kernels.indices import check_indices
 from hyscale_kernels.sparse_attention.attend import attend
 from hyscale_kernels.sparse_attention.gradients import Returned, gradients
-from hyscale_kernels.sparse_attention.inputs import Attention, check, widest_part
+from hyscale_kernels.sparse_attention.hopper import Impl
+from hyscale_kernels.sparse_attention.inputs import Attention, check, check_pairs, widest_part
+from hyscale_kernels.sparse_attention.pairs import QueryPairs
 
 
 class Attended(NamedTuple):
@@ -39,6 +41,8 @@ def sparse_attention(
     sinks: torch.Tensor | None = None,
     probabilities: bool = False,
     deterministic: bool = False,
+    pairs: QueryPairs | None = None,
+    impl: Impl | None = None,
 ) -> Attended:
     """Softmax attention of each query over its own keys; differentiable in q, keys, values and sinks.
 
@@ -51,16 +55,22 @@ def sparse_attention(
             columns of a key, all of them unless told, are its value.
         sinks: floating point ``[heads]``, logits that count in the softmax and have no value.
         probabilities: return those too.
-        deterministic: gradients of keys, values and sinks have the same bits whatever the order of queries.
+        deterministic: gradients of keys, values and sinks have the same bits whatever the order of queries; that of
+            pairs, if there are any.
+        pairs: ``query_pairs`` of these indices. Pairs of queries then add to the gradients of a key that both selected
+            at once; nothing else changes.
+        impl: how kernels are written, ``triton`` (None too) or ``gluon``; see README.md.
 
     Returns:
         The output, logarithms and probabilities. Gradients are of the type of their inputs, rounded once from FP32;
         those of a key that several queries selected are added up before.
 
     Raises:
-        ValueError: an input that does not fit the others, with what would.
+        ValueError: an input that does not fit the others, with what would; an ``impl`` that cannot run.
     """
     check(q, keys, values, indices, sinks, softmax_scale, value_width)
+    if pairs is not None:
+        check_pairs(pairs, indices)
     if values is None:
         width = q.shape[2]
         value_width = width if value_width is None else value_width
@@ -70,7 +80,17 @@ def sparse_attention(
     else:
         value_width = values.shape[-1]
     out, lse, sums = attention_op(
-        q, keys, values, indices, sinks, softmax_scale, value_width, probabilities, deterministic
+        q,
+        keys,
+        values,
+        indices,
+        sinks,
+        softmax_scale,
+        value_width,
+        probabilities,
+        deterministic,
+        [] if pairs is None else list(pairs),
+        impl,
     )
     return Attended(out, lse, sums.detach() if probabilities else None)
 
@@ -86,11 +106,13 @@ def attention_op(
     value_width: int,
     probabilities: bool,
     deterministic: bool,
+    pairs: list[torch.Tensor],
+    impl: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """``sparse_attention`` as an operator of PyTorch; probabilities that were not asked for are empty."""
     check_indices(indices, keys.shape[0])
     given = Attention.of(q, keys, values, indices, sinks, softmax_scale, value_width)
-    out, lse, sums = attend(given, probabilities)
+    out, lse, sums = attend(given, probabilities, impl)
     return out, lse, q.new_empty(0, dtype=torch.float32) if sums is None else sums.view(indices.shape)
 
 
@@ -128,6 +150,8 @@ def gradients_op(
     softmax_scale: float,
     value_width: int,
     deterministic: bool,
+    pairs: list[torch.Tensor],
+    impl: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, keys, values and sinks from those of the output and its logarithms; empty of what is None."""
     given = Attention.of(q, keys, values, indices, sinks, softmax_scale, value_width)
@@ -135,7 +159,9 @@ def gradients_op(
     grad_lse = grad_lse.float().masked_fill(lse == -torch.inf, 0.0)
     found = Returned(out.contiguous(), lse.contiguous())
     grads = Returned(grad_out.to(q.dtype).contiguous(), grad_lse.contiguous())
-    dq, dkeys, dvalues, dsinks = gradients(given, found, grads, deterministic)
+    dq, dkeys, dvalues, dsinks = gradients(
+        given, found, grads, deterministic, QueryPairs(*pairs) if pairs else None, impl
+    )
     return (
         dq,
         dkeys.view(keys.shape),
@@ -166,13 +192,27 @@ def _(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    *tensors, ctx.softmax_scale, ctx.value_width, _, ctx.deterministic = inputs
-    ctx.save_for_backward(*output[:2], *tensors)
+    *tensors, ctx.softmax_scale, ctx.value_width, _, ctx.deterministic, pairs, ctx.impl = inputs
+    ctx.save_for_backward(*output[:2], *tensors, *pairs)
 
 
 def _backward(ctx: Any, grad_out: torch.Tensor, grad_lse: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
+    out, lse, q, keys, values, indices, sinks, *pairs = ctx.saved_tensors
     dq, dkeys, dvalues, dsinks = gradients_op(
-        grad_out, grad_lse, *ctx.saved_tensors, ctx.softmax_scale, ctx.value_width, ctx.deterministic
+        grad_out,
+        grad_lse,
+        out,
+        lse,
+        q,
+        keys,
+        values,
+        indices,
+        sinks,
+        ctx.softmax_scale,
+        ctx.value_width,
+        ctx.deterministic,
+        pairs,
+        ctx.impl,
     )
     needed = ctx.needs_input_grad
     return (
@@ -182,6 +222,8 @@ def _backward(ctx: Any, grad_out: torch.Tensor, grad_lse: torch.Tensor, _: torch
         None,
         dsinks if needed[4] else None,
         *[None] * 4,
+        [None] * len(pairs),
+        None,
     )
 
 

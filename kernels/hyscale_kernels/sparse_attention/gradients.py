@@ -1,19 +1,24 @@
-"""Launch of the backward, and the fixed point of deterministic sums."""
+"""Launch of the backward."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 import triton
 
-from hyscale_kernels.fixed_point import CONVERTED, column_sums, in_ones, units_for
+from hyscale_kernels.fixed_point import CONVERTED, column_sums
 from hyscale_kernels.sparse_attention.attend import FACTOR, FACTOR_TYPE, launches
+from hyscale_kernels.sparse_attention.hopper import QUERIES_KEYS, launch, narrow, use_gluon
 from hyscale_kernels.sparse_attention.inputs import Attention, widest_part
-from hyscale_kernels.sparse_attention.tiles import KEYS, LEFT_BYTES, QUERIES, Tile
-from hyscale_kernels.sparse_attention.triton.backward import keys_kernel, queries_kernel
+from hyscale_kernels.sparse_attention.pairs import QueryPairs
+from hyscale_kernels.sparse_attention.tiles import KEPT_LAUNCHES, KEYS, LEFT_BYTES, PAIRS, QUERIES, SLOTS, Tile
+from hyscale_kernels.sparse_attention.triton.backward import fixed_keys_kernel, keys_kernel, queries_kernel
 from hyscale_kernels.sparse_attention.triton.rows import LOG2E
+from hyscale_kernels.sparse_attention.units import Bounds
 
 
 class Gradients(NamedTuple):
@@ -33,11 +38,30 @@ class Returned(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What programs of ``queries_kernel`` leave, from the task ``first`` on: ``[tasks, heads, padded k]`` each."""
+    """What programs of ``queries_kernel`` leave, from the task ``first`` on: ``[tasks, heads, slots]`` each."""
 
     first: int
     shares: torch.Tensor
     slopes: torch.Tensor
+
+
+class Sums(NamedTuple):
+    """Sums of gradients ``[L, groups, columns]``: FP32, or int32 with ``per_one [L, groups]`` units in 1."""
+
+    terms: torch.Tensor
+    per_one: torch.Tensor | None
+
+    def rounded(self) -> torch.Tensor:
+        """As BF16."""
+        found = torch.empty(self.terms.shape, dtype=torch.bfloat16, device=self.terms.device)
+        if self.per_one is None:
+            return found.copy_(self.terms)
+        size = max(1, CONVERTED // max(1, self.terms[:1].numel()))
+        one = 1 / self.per_one
+        for first in range(0, len(found), size):
+            part = slice(first, first + size)
+            found[part] = self.terms[part] * one[part, :, None]
+        return found
 
 
 def gradients(
@@ -45,63 +69,132 @@ def gradients(
     found: Returned,
     grads: Returned,
     deterministic: bool,
+    pairs: QueryPairs | None = None,
+    impl: str | None = None,
     tile: Tile = QUERIES,
     keys_tile: Tile = KEYS,
+    pairs_tile: Tile = PAIRS,
     left_bytes: int = LEFT_BYTES,
+    kept_launches: int = KEPT_LAUNCHES,
 ) -> Gradients:
-    """Gradients of what is given; with ``deterministic`` those of keys and values are added up as whole numbers."""
+    """Gradients of what is given.
+
+    ``deterministic``: those of keys and values are added up as whole numbers, whose units are known once every query
+    has been seen. What ``kept_launches`` leave is kept until then, and that of others computed twice. ``pairs``: of the
+    indices given. ``impl`` as in ``hopper.use_gluon``.
+
+    Raises:
+        ValueError: Gluon where it cannot run.
+    """
+    tile = replace(tile, impl="gluon") if use_gluon(impl, given) else tile.at(given.group_heads)
     n, heads, _ = given.q.shape
     k = given.indices.shape[2]
     device = given.q.device
-    kind = torch.int64 if deterministic else torch.float32
     dq = torch.empty_like(given.q, dtype=FACTOR_TYPE)
-    dkeys = torch.zeros(given.keys.shape, dtype=kind, device=device)
-    dvalues = None if given.values is None else torch.zeros(given.values.shape, dtype=kind, device=device)
     dsinks = None if given.sinks is None else torch.zeros(n, heads, device=device)
     if not n or not k or not given.keys.shape[0]:
         return Gradients(
             torch.zeros_like(given.q),
-            dkeys.to(given.q.dtype),
-            None if dvalues is None else dvalues.to(given.q.dtype),
+            torch.zeros_like(given.keys),
+            None if given.values is None else torch.zeros_like(given.values),
             None if dsinks is None else dsinks.sum(0),
         )
-    units = units_per_one(given, grads) if deterministic else None
-    tile, keys_tile = tile.at(given.group_heads), keys_tile.at(given.group_heads)
-    padded = triton.cdiv(k, tile.keys) * tile.keys
+    if pairs is not None:
+        given = replace(given, indices=pairs.lists)
+    rows = _rows(given, pairs)
+    blocks = given.blocks(tile.heads)
+    padded = triton.cdiv(given.indices.shape[2], SLOTS) * SLOTS
     kept = 2 * tile.heads * padded * FACTOR_TYPE.itemsize
-    for first, tasks in launches(n * given.blocks(tile.heads), kept, left_bytes):
+    parts = list(launches(n * blocks, kept, left_bytes, blocks if pairs is None else 2 * blocks))
+
+    def left_by(first: int, tasks: int) -> Left:
         shape = (tasks, tile.heads, padded)
         left = Left(first, *(torch.empty(shape, dtype=FACTOR_TYPE, device=device) for _ in range(2)))
-        queries_kernel[(tasks,)](
-            given.q,
-            given.keys,
-            given.value_like,
-            given.indices,
-            given.sinks,
-            *found,
-            *grads,
-            left.shares,
-            left.slopes,
-            dq,
-            dsinks,
-            first,
-            given.softmax_scale * LOG2E.value,
-            given.softmax_scale,
-            k,
-            **given.strides(),
-            **given.constants(),
-            HEADS=tile.heads,
-            KEYS=tile.keys,
-            FACTOR=FACTOR,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
-        add_to_keys(given, grads, left, dkeys, dvalues, units, keys_tile)
+        add_to_queries(given, found, grads, left, rows, dq, dsinks, tile)
+        return left
+
+    units: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
+    kept_ones: deque[Left] = deque()
+    if deterministic:
+        bounds = Bounds.of(given, grads.out)
+        for part in parts:
+            left = left_by(*part)
+            bounds.add(left, rows, given)
+            if len(kept_ones) < kept_launches:
+                kept_ones.append(left)
+        units = bounds.units()
+    kind = torch.int32 if deterministic else torch.float32
+    dkeys = Sums(torch.zeros(given.keys.shape, dtype=kind, device=device), units[0])
+    dvalues = None
+    if given.values is not None:
+        dvalues = Sums(torch.zeros(given.values.shape, dtype=kind, device=device), units[1])
+    for part in parts:
+        left = kept_ones.popleft() if kept_ones else left_by(*part)
+        add_to_keys(given, grads, left, rows, pairs, dkeys, dvalues, keys_tile, pairs_tile)
     return Gradients(
         dq.to(given.q.dtype),
-        _rounded(dkeys, None if units is None else units[:1]),
-        None if dvalues is None else _rounded(dvalues, None if units is None else units[1:]),
+        dkeys.rounded(),
+        None if dvalues is None else dvalues.rounded(),
         None if dsinks is None else column_sums(dsinks) if deterministic else dsinks.sum(0),
+    )
+
+
+def add_to_queries(
+    given: Attention,
+    found: Returned,
+    grads: Returned,
+    left: Left,
+    rows: dict[str, Any],
+    dq: torch.Tensor,
+    dsinks: torch.Tensor | None,
+    tile: Tile,
+) -> None:
+    """Write what tasks leave, and the gradients of q and terms of those of sinks."""
+    tasks, _, padded = left.shares.shape
+    scales = {"scale": given.softmax_scale * LOG2E.value, "softmax_scale": given.softmax_scale}
+    results = {"shares_ptr": left.shares, "slopes_ptr": left.slopes, "dq_ptr": dq}
+    returned = {
+        "out_ptr": found.out,
+        "lse_ptr": found.lse,
+        "grad_out_ptr": grads.out,
+        "grad_lse_ptr": grads.lse,
+    }
+    if tile.impl == "gluon":
+        from hyscale_kernels.sparse_attention.gluon.backward import queries_kernel as gluon_kernel
+
+        gluon_kernel[(tasks,)](
+            given.q,
+            given.keys,
+            indices_ptr=given.indices,
+            counts_ptr=rows["counts_ptr"],
+            first_task=left.first,
+            k=given.indices.shape[2],
+            padded=padded,
+            **returned,
+            **results,
+            **scales,
+            **launch(given, QUERIES_KEYS),
+            NARROW=narrow(QUERIES_KEYS),
+        )
+        return
+    queries_kernel[(tasks,)](
+        given.q,
+        given.keys,
+        given.value_like,
+        sinks_ptr=given.sinks,
+        dsinks_ptr=dsinks,
+        first_task=left.first,
+        padded=padded,
+        **returned,
+        **results,
+        **scales,
+        **{**given.strides(), **rows},
+        **given.constants(),
+        HEADS=tile.heads,
+        KEYS=tile.keys,
+        FACTOR=FACTOR,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
     )
 
 
@@ -109,47 +202,55 @@ def add_to_keys(
     given: Attention,
     grads: Returned,
     left: Left,
-    dkeys: torch.Tensor,
-    dvalues: torch.Tensor | None,
-    units: torch.Tensor | None,
-    tile: Tile,
+    rows: dict[str, Any],
+    pairs: QueryPairs | None,
+    dkeys: Sums,
+    dvalues: Sums | None,
+    keys_tile: Tile,
+    pairs_tile: Tile,
 ) -> None:
-    """Add what tasks left to the sums of keys and values, of which there are ``units [2]`` in 1 if they are int64."""
-    for sums in (dkeys, dvalues):
-        if sums is None:
-            continue
-        for begin, columns, parts in column_parts(sums.shape[2], tile.columns):
-            # The first columns of a key that is its own value have both gradients.
-            shares = sums is dvalues or (dvalues is None and begin < given.value_width)
-            keys_kernel[(left.shares.shape[0] * parts,)](
-                given.q,
-                grads.out,
-                given.indices,
-                left.shares,
-                left.slopes,
-                None if units is None else units[int(sums is dvalues) :],
-                sums,
-                left.first,
-                given.indices.shape[2],
-                left.shares.shape[2],
-                **given.index_strides(),
-                GROUPS=given.groups,
-                GROUP_HEADS=given.group_heads,
-                WIDTH=given.q.shape[2],
-                VALUE_WIDTH=given.value_width,
-                SUM_WIDTH=sums.shape[2],
-                FIRST=begin,
-                COLUMNS=columns,
-                PARTS=parts,
-                SLOPES=sums is dkeys,
-                SHARES=shares,
-                FIXED=units is not None,
-                HEADS=tile.heads,
-                KEYS=tile.keys,
-                FACTOR=FACTOR,
-                num_warps=tile.warps,
-                num_stages=tile.stages,
-            )
+    """Add what tasks left to the sums of keys and values, of pairs of queries and of those by themselves."""
+    tasks, heads, padded = left.shares.shape
+    blocks = given.blocks(heads)
+    for queries, tile in ((1, keys_tile), (2, pairs_tile)) if pairs is not None else ((1, keys_tile),):
+        tile = tile.at(given.group_heads)
+        programs = triton.cdiv(tasks // blocks, queries) * blocks
+        for sums in (dkeys, dvalues):
+            if sums is None:
+                continue
+            width = sums.terms.shape[2]
+            for begin, columns, parts in column_parts(width, tile.columns):
+                kernel = keys_kernel if sums.per_one is None else fixed_keys_kernel
+                kernel[(programs * parts,)](
+                    given.q,
+                    grads.out,
+                    paired_ptr=None if pairs is None else pairs.paired,
+                    shares_ptr=left.shares,
+                    slopes_ptr=left.slopes,
+                    per_one_ptr=sums.per_one,
+                    sums_ptr=sums.terms,
+                    first_task=left.first,
+                    padded=padded,
+                    **rows,
+                    GROUPS=given.groups,
+                    GROUP_HEADS=given.group_heads,
+                    WIDTH=given.q.shape[2],
+                    VALUE_WIDTH=given.value_width,
+                    SUM_WIDTH=width,
+                    FIRST=begin,
+                    COLUMNS=columns,
+                    PARTS=parts,
+                    SLOPES=sums is dkeys,
+                    # The first columns of a key that is its own value have both gradients.
+                    SHARES=sums is dvalues or (dvalues is None and begin < given.value_width),
+                    FIXED=sums.per_one is not None,
+                    QUERIES=queries,
+                    HEADS=heads,
+                    KEYS=tile.keys,
+                    FACTOR=FACTOR,
+                    num_warps=tile.warps,
+                    num_stages=tile.stages,
+                )
 
 
 def column_parts(width: int, most: int) -> Iterator[tuple[int, int, int]]:
@@ -161,46 +262,14 @@ def column_parts(width: int, most: int) -> Iterator[tuple[int, int, int]]:
         yield wide, max(16, triton.next_power_of_2(width - wide)), 1
 
 
-def units_per_one(given: Attention, grads: Returned) -> torch.Tensor:
-    """Units in 1 for gradients of keys and of values, which none can overflow: FP32 ``[2]``, powers of two.
-
-    The bounds are reached if all selections were of one key. With V the norm of the longest value that is selected:
-
-        keys:   sum_{t, h} |softmax_scale| (2 |dout(t, h)| V + |dlse(t, h)|) max_d |q(t, h, d)|
-        values: sum_{t, h} max_d |dout(t, h, d)|
-
-    and their sum where a key is its own value. NaN where they are not finite.
-    """
-    longest = _longest(given)
-    n, heads, width = given.q.shape
-    of_keys, of_values = (torch.empty(n, dtype=torch.float64, device=given.q.device) for _ in range(2))
-    size = max(1, CONVERTED // (heads * max(width, given.value_width)))
-    for first in range(0, n, size):
-        rows = slice(first, first + size)
-        # The squares of FP32 may be infinite.
-        slopes = grads.out[rows].double()
-        widths = given.q[rows].abs().amax(-1).double()
-        most = 2 * slopes.norm(dim=-1) * longest + grads.lse[rows].abs().double()
-        of_keys[rows] = (abs(given.softmax_scale) * most * widths).sum(-1)
-        of_values[rows] = slopes.abs().amax(-1).sum(-1)
-    if given.values is None:
-        of_keys += of_values
-    return torch.cat([units_for(of_keys), units_for(of_values)])
-
-
-def _longest(given: Attention) -> torch.Tensor:
-    """Norm of the longest value that some query selected, in any group; others may be anything."""
-    values = given.value_like[..., : given.value_width]
-    # The last one stands for -1.
-    selected = torch.zeros(values.shape[0] + 1, dtype=torch.bool, device=values.device)
-    for part in given.indices.flatten().split(CONVERTED):
-        selected[part.long()] = True
-    size = max(1, CONVERTED // (values.shape[1] * values.shape[2]))
-    norms = torch.cat([part.double().norm(dim=-1).amax(-1) for part in values.split(size)])
-    return norms.where(selected[:-1], 0.0).amax()
-
-
-def _rounded(sums: torch.Tensor, per_one: torch.Tensor | None) -> torch.Tensor:
-    if per_one is None:
-        return sums.bfloat16()
-    return in_ones(sums.flatten(1), per_one, torch.bfloat16).view(sums.shape)
+def _rows(given: Attention, pairs: QueryPairs | None) -> dict[str, Any]:
+    """Arguments of kernels: indices, and how many of each row count."""
+    lists = given.indices.shape[1]
+    return {
+        "indices_ptr": given.indices,
+        "k": given.indices.shape[2],
+        **given.index_strides(),
+        "counts_ptr": None if pairs is None else pairs.counts,
+        "count_stride": lists,
+        "count_group_stride": 1 if lists > 1 else 0,
+    }

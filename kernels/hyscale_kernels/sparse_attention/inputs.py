@@ -155,6 +155,17 @@ def check(
         )
 
 
+def check_pairs(pairs: tuple[torch.Tensor, ...], indices: torch.Tensor) -> None:
+    """Raise ValueError unless pairs can be of these indices."""
+    lists, counts, paired = pairs
+    n, groups, k = indices.shape[0], 1 if indices.ndim == 2 else indices.shape[1], indices.shape[-1]
+    shapes = counts.shape == (n, groups) and paired.shape == ((n + 1) // 2, groups)
+    if lists.ndim != 3 or lists.shape[:2] != (n, groups) or lists.shape[2] < k or not shapes:
+        raise ValueError(f"pairs must be those of these indices, {tuple(indices.shape)}, not {tuple(lists.shape)}")
+    if any(each.device != indices.device for each in pairs):
+        raise ValueError(f"pairs must be on {indices.device}")
+
+
 def _by_group(rows: torch.Tensor) -> torch.Tensor:
     """``[L, width]`` or ``[L, groups, width]`` as the latter, copied only if its columns are apart."""
     rows = rows.detach()

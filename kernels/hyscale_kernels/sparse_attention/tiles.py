@@ -13,6 +13,7 @@ class Tile:
 
     Attributes:
         columns: of the gradients of keys that one program adds to; other kernels take all.
+        impl: of the kernel; one in Gluon has tiles of its own, with as many heads.
     """
 
     heads: int = 64
@@ -20,6 +21,7 @@ class Tile:
     columns: int = 0
     warps: int
     stages: int
+    impl: str = "triton"
 
     def at(self, group_heads: int) -> Tile:
         """The tile for as many heads to a group of keys. A product has at least 16 rows; few of them need few warps."""
@@ -28,9 +30,16 @@ class Tile:
 
 
 FORWARD = Tile(keys=64, warps=8, stages=3)
-QUERIES = Tile(keys=32, warps=8, stages=2)
+QUERIES = Tile(keys=64, warps=8, stages=1)
 KEYS = Tile(keys=64, columns=128, warps=4, stages=2)
+# Of two queries.
+PAIRS = Tile(keys=64, columns=128, warps=8, stages=2)
+# Rows of what is left are filled up to a multiple of any tile of keys.
+SLOTS = 128
 # Tiles of keys whose probabilities one program adds up.
 ADDED_TILES = 8
 # What programs of one launch leave to those of the next, bytes.
 LEFT_BYTES = 2**28
+# Launches whose p and dz are kept until the units of deterministic sums are known: 4 GiB, of 8,192 queries of 64 heads
+# and 2,048 keys.
+KEPT_LAUNCHES = 16

@@ -63,7 +63,7 @@ CASES = [
     ("", "sweep: {workload.sequence_length: 5}", 11, "sweep.workload.sequence_length", "list"),
     ("", "sweep: {workload.sequence_length: []}", 11, "sweep.workload.sequence_length", "list"),
     ("", "sweep: {workload.sequence_length: [a]}", 11, "sweep.workload.sequence_length", "whole number"),
-    ("", "sweep: {cluster.gpu: [h200]}", 11, "sweep.cluster.gpu", "one of its fields: architecture"),
+    ("", "sweep: {cluster.gpu: [h2000]}", 11, "sweep.cluster.gpu", "h200 (one of"),
     ("", "sweep: {layout.pp.x: [1]}", 11, "sweep.layout.pp.x", "layout.pp"),
     ("", "sweep: {systems.hyscal.backend: [cudnn]}", 11, "sweep.systems.hyscal.backend", "systems.hyscale"),
     ("", "sweep: [1]", 11, "sweep", "mapping"),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -144,10 +143,8 @@ REFUSED = [
     ("text", "line", "problem", "expected"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
 def test_unusual_text_is_refused(text: str | bytes, line: int | None, problem: str, expected: str) -> None:
-    start = time.perf_counter()
     with pytest.raises(InputError) as caught:
         loads(text, "f.yaml")
-    assert time.perf_counter() - start < 1
     error = caught.value
     assert error.file == "f.yaml"
     # libyaml and PyYAML's own parser may notice an unclosed bracket a line apart.

@@ -1,4 +1,4 @@
-"""Gradients of attention of chosen keys: first of queries, then of keys and values."""
+"""Gradients of attention of chosen keys: first of queries, then of keys and values, and what bounds the latter."""
 
 import triton
 import triton.language as tl
@@ -12,6 +12,7 @@ def queries_kernel(
     keys_ptr,
     values_ptr,
     indices_ptr,
+    counts_ptr,
     sinks_ptr,
     out_ptr,
     lse_ptr,
@@ -25,8 +26,11 @@ def queries_kernel(
     scale,
     softmax_scale,
     k,
+    padded,
     index_stride,
     index_group_stride,
+    count_stride,
+    count_group_stride,
     key_stride,
     key_group_stride,
     value_stride,
@@ -47,8 +51,8 @@ def queries_kernel(
     """One program brings the gradients of ``HEADS`` heads of a query back to its logits, and from there to q.
 
     ``dq [n, heads, WIDTH]`` and ``dsinks [n, heads]``, the terms of sums over n, are written, and for ``keys_kernel``
-    the probabilities, ``shares``, and the gradients of products, ``slopes``, ``[programs, HEADS, tiles * KEYS]`` each.
-    Other arguments are those of ``forward_kernel``.
+    the probabilities, ``shares``, and the gradients of products, ``slopes``, ``[programs, HEADS, padded]`` each. Other
+    arguments are those of ``forward_kernel``, but that ``counts``, if given, are how many indices of a row count.
     """
     program = tl.program_id(0).to(tl.int64)
     row, group, pair, head, live = heads_of(first_task + program, GROUPS, GROUP_HEADS, HEADS)
@@ -74,7 +78,9 @@ def queries_kernel(
         q_rest = rows_of(q_rows, live, WIDE, REST, WIDTH, FACTOR)
         dq_rest = tl.zeros((HEADS, REST), tl.float32)
     places_ptr = indices_ptr + row * index_stride + group * index_group_stride
-    kept = (program * HEADS + tl.arange(0, HEADS)) * (tl.cdiv(k, KEYS) * KEYS)
+    if counts_ptr is not None:
+        k = tl.load(counts_ptr + row * count_stride + group * count_group_stride)
+    kept = (program * HEADS + tl.arange(0, HEADS)) * padded
     for start in range(0, k, KEYS):
         slots = start + tl.arange(0, KEYS)
         places = tl.load(places_ptr + slots, mask=slots < k, other=-1)
@@ -113,6 +119,8 @@ def keys_kernel(
     q_ptr,
     grad_out_ptr,
     indices_ptr,
+    counts_ptr,
+    paired_ptr,
     shares_ptr,
     slopes_ptr,
     per_one_ptr,
@@ -122,6 +130,8 @@ def keys_kernel(
     padded,
     index_stride,
     index_group_stride,
+    count_stride,
+    count_group_stride,
     GROUPS: tl.constexpr,
     GROUP_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -133,41 +143,113 @@ def keys_kernel(
     SLOPES: tl.constexpr,
     SHARES: tl.constexpr,
     FIXED: tl.constexpr,
+    QUERIES: tl.constexpr,
     HEADS: tl.constexpr,
     KEYS: tl.constexpr,
     FACTOR: tl.constexpr,
 ):
-    """One program adds what a query gives to ``COLUMNS`` columns of the gradients of its keys.
+    """One program adds what ``QUERIES`` adjacent queries give to ``COLUMNS`` columns of the gradients of their keys.
 
-    ``PARTS`` adjacent programs share the columns of a query out, from ``FIRST`` on.
+    ``PARTS`` adjacent programs share the columns of the queries out, from ``FIRST`` on.
 
-    ``sums [L, GROUPS, SUM_WIDTH]`` are FP32, or if ``FIXED`` int64 with ``per_one [1]`` units in 1. ``SLOPES``: slopes
-    times q are added, to keys; ``SHARES``: shares times gradients of the output, to values. Both are rows of ``padded``
-    keys. No accumulator outlives a tile.
+    ``sums [L, GROUPS, SUM_WIDTH]`` are FP32, or if ``FIXED`` int32 with ``per_one [L, GROUPS]`` units in 1. ``SLOPES``:
+    slopes times q are added, to keys; ``SHARES``: shares times gradients of the output, to values. Both are rows of
+    ``padded`` keys. ``paired``: which pairs of queries have one list of keys; ``QUERIES`` 1 leaves those out, 2 the
+    others. No accumulator outlives a tile.
     """
+    BLOCKS: tl.constexpr = GROUPS * ((GROUP_HEADS + HEADS - 1) // HEADS)
+    ROWS: tl.constexpr = QUERIES * HEADS
     program = (tl.program_id(0) // PARTS).to(tl.int64)
-    row, group, pair, _, live = heads_of(first_task + program, GROUPS, GROUP_HEADS, HEADS)
+    row, group, pair, _, live = heads_of(first_task // QUERIES + program, GROUPS, GROUP_HEADS, HEADS, QUERIES)
+    if paired_ptr is not None:
+        together = tl.load(paired_ptr + row // 2 * count_stride + group * count_group_stride) != 0
+        if together != (QUERIES == 2):
+            return
+    if counts_ptr is not None:
+        k = tl.load(counts_ptr + row * count_stride + group * count_group_stride)
     # Of several parts none has columns beyond the width.
     part = tl.program_id(0) % PARTS * COLUMNS
     if SLOPES:
         q = rows_of(q_ptr + pair * WIDTH + part, live, FIRST, COLUMNS, WIDTH, FACTOR)
     if SHARES:
         grad_out = rows_of(grad_out_ptr + pair * VALUE_WIDTH + part, live, FIRST, COLUMNS, VALUE_WIDTH, FACTOR)
-    per_one = 1.0
-    if FIXED:
-        per_one = tl.load(per_one_ptr)
     places_ptr = indices_ptr + row * index_stride + group * index_group_stride
-    kept = (program * HEADS + tl.arange(0, HEADS)) * padded
+    lane = tl.arange(0, ROWS)
+    left = (program // BLOCKS * QUERIES + lane // HEADS) * BLOCKS + program % BLOCKS
+    kept = (left * HEADS + lane % HEADS) * padded
     for start in range(0, k, KEYS):
         slots = start + tl.arange(0, KEYS)
         places = tl.load(places_ptr + slots, mask=slots < k, other=-1)
-        within = (slots < padded)[None, :]
+        if QUERIES == 2:
+            places = tl.maximum(places, tl.load(places_ptr + index_stride + slots, mask=slots < k, other=-1))
+        # Slots that nobody wrote are rows of terms that nobody adds.
         terms = tl.zeros((KEYS, COLUMNS), tl.float32)
         if SLOPES:
-            slopes = tl.load(slopes_ptr + kept[:, None] + slots[None, :], mask=within, other=0.0)
+            slopes = tl.load(slopes_ptr + kept[:, None] + slots[None, :])
             terms = tl.dot(tl.trans(slopes.to(FACTOR)), q, terms)
         if SHARES:
-            shares = tl.load(shares_ptr + kept[:, None] + slots[None, :], mask=within, other=0.0)
+            shares = tl.load(shares_ptr + kept[:, None] + slots[None, :])
             terms = tl.dot(tl.trans(shares.to(FACTOR)), grad_out, terms)
-        rows = sums_ptr + (places.to(tl.int64) * GROUPS + group) * SUM_WIDTH + part
-        add_rows(rows, terms, places >= 0, per_one, FIRST, COLUMNS, SUM_WIDTH, FIXED)
+        sums = places.to(tl.int64) * GROUPS + group
+        per_one = 1.0
+        if FIXED:
+            per_one = tl.load(per_one_ptr + sums, mask=places >= 0, other=0.0)
+        add_rows(sums_ptr + sums * SUM_WIDTH + part, terms, places >= 0, per_one, FIRST, COLUMNS, SUM_WIDTH, FIXED)
+
+
+# For sums of whole numbers, which are added one at a time where FP32 is by four. Sums that are not known to be aligned
+# have adjacent columns in adjacent lanes, not four in each.
+fixed_keys_kernel = triton.jit(do_not_specialize=["first_task"], do_not_specialize_on_alignment=["sums_ptr"])(
+    keys_kernel.fn
+)
+
+
+@triton.jit(do_not_specialize=["first_task"])
+def bounds_kernel(
+    q_most_ptr,
+    grad_out_most_ptr,
+    indices_ptr,
+    counts_ptr,
+    shares_ptr,
+    slopes_ptr,
+    most_ptr,
+    value_most_ptr,
+    times_ptr,
+    first_task,
+    k,
+    padded,
+    index_stride,
+    index_group_stride,
+    count_stride,
+    count_group_stride,
+    GROUPS: tl.constexpr,
+    GROUP_HEADS: tl.constexpr,
+    HEADS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """One program bounds what some heads of a query give to ``KEYS`` of its keys, and counts.
+
+    ``q_most``, ``grad_out_most [n, heads]`` are the largest magnitudes of a row. ``times [L, GROUPS]`` are additions to
+    a key, ``most [L, GROUPS]`` the bits of the largest bound of one of them, and ``value_most`` that of values,
+    which if None count with their keys. Neither has an order, and numbers above 0 are in that of their bits.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    row, group, pair, _, live = heads_of(first_task + program, GROUPS, GROUP_HEADS, HEADS)
+    places_ptr = indices_ptr + row * index_stride + group * index_group_stride
+    if counts_ptr is not None:
+        k = tl.load(counts_ptr + row * count_stride + group * count_group_stride)
+    slots = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
+    places = tl.load(places_ptr + slots, mask=slots < k, other=-1)
+    some = places >= 0
+    at = (program * HEADS + tl.arange(0, HEADS))[:, None] * padded + slots[None, :]
+    slopes = tl.load(slopes_ptr + at, mask=some[None, :], other=0.0).to(tl.float32)
+    shares = tl.load(shares_ptr + at, mask=some[None, :], other=0.0).to(tl.float32)
+    of_keys = tl.sum(tl.abs(slopes) * tl.load(q_most_ptr + pair, mask=live, other=0.0)[:, None], axis=0)
+    of_values = tl.sum(shares * tl.load(grad_out_most_ptr + pair, mask=live, other=0.0)[:, None], axis=0)
+    sums = places.to(tl.int64) * GROUPS + group
+    if value_most_ptr is None:
+        of_keys += of_values
+    else:
+        tl.atomic_max(value_most_ptr + sums, of_values.to(tl.int32, bitcast=True), mask=some, sem="relaxed")
+    tl.atomic_max(most_ptr + sums, of_keys.to(tl.int32, bitcast=True), mask=some, sem="relaxed")
+    tl.atomic_add(times_ptr + sums, 1, mask=some, sem="relaxed")

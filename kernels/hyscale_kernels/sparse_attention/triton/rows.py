@@ -8,18 +8,19 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def heads_of(task, GROUPS: tl.constexpr, GROUP_HEADS: tl.constexpr, HEADS: tl.constexpr):
-    """Query, group, rows of (query, head) pairs, heads, and which of them there are; ``[HEADS]`` but the first two.
+def heads_of(task, GROUPS: tl.constexpr, GROUP_HEADS: tl.constexpr, HEADS: tl.constexpr, QUERIES: tl.constexpr = 1):
+    """First query, group, rows of (query, head) pairs, heads, and which there are; ``[QUERIES * HEADS]`` but the first.
 
     Tasks of a query are adjacent, for they read the same keys.
     """
     SHARES: tl.constexpr = (GROUP_HEADS + HEADS - 1) // HEADS
-    row = task // (GROUPS * SHARES)
+    row = task // (GROUPS * SHARES) * QUERIES
     block = task % (GROUPS * SHARES)
     group = block // SHARES
-    within = block % SHARES * HEADS + tl.arange(0, HEADS)
+    lane = tl.arange(0, QUERIES * HEADS)
+    within = block % SHARES * HEADS + lane % HEADS
     head = group * GROUP_HEADS + within
-    return row, group, row * (GROUPS * GROUP_HEADS) + head, head, within < GROUP_HEADS
+    return row, group, (row + lane // HEADS) * (GROUPS * GROUP_HEADS) + head, head, within < GROUP_HEADS
 
 
 @triton.jit
@@ -50,9 +51,9 @@ def store_rows(rows, found, live, FIRST: tl.constexpr, SIZE: tl.constexpr, WIDTH
 def add_rows(
     rows, terms, live, per_one, FIRST: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, FIXED: tl.constexpr
 ):
-    """Add to what ``rows_of`` reads: FP32, or if ``FIXED`` int64 with ``per_one`` units in 1."""
+    """Add to what ``rows_of`` reads: FP32, or if ``FIXED`` int32 with ``per_one`` units in 1, for each row."""
     at, some = columns_of(rows, live, FIRST, SIZE, WIDTH)
     if FIXED:
         # A power of two, so that only the conversion loses anything.
-        terms = (terms * per_one).to(tl.int64)
+        terms = tl.floor(terms * per_one[:, None] + 0.5).to(tl.int32)
     tl.atomic_add(at, terms, mask=some, sem="relaxed")

@@ -1,0 +1,67 @@
+"""What a measured step told, for people: before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from hyscale_model.report import canvas
+from hyscale_model.report.units import percent, ratio, seconds, significant, unit_of
+
+MOST_INPUTS = 10
+# Less than this is what draws do by themselves.
+LEAST_MOVE = 0.02
+
+
+def render_fit_run(data: Mapping[str, Any], console: Console) -> None:
+    """What was measured, what it says of every system, and which unknowns it moved."""
+    canvas.heading(console, f"{data['name']}: a measured step of {data['system']}")
+    lines = []
+    for row in data["measured"]:
+        show = unit_of(row["metric"])
+        told = [show(row["value"]), _range(row["before"], show), _after(row, show)]
+        lines.append([row["metric"], *told])
+    console.print(canvas.plain_table(["", "measured", "before", "after"], lines))
+    if not data["explained"]:
+        canvas.sentence(
+            console,
+            "The measurement lies outside what the scenario leaves open: next to no draw comes near it, so nothing is "
+            "narrowed. Check that the scenario says what was run, or widen its assumptions.",
+            "bold",
+        )
+        return
+    canvas.sentence(console, f"{data['effective_draws']:,.0f} of {data['draws']:,} draws are left in effect.")
+    canvas.heading(console, "Predicted, before and after")
+    lines = [
+        [f"step of {name}", _range(row["before"], seconds), _after(row, seconds)]
+        for name, row in data["systems"].items()
+    ]
+    lines += [[name, _range(row["before"], ratio), _after(row, ratio)] for name, row in data["speedup"].items()]
+    console.print(canvas.plain_table(["", "p10 to p90 before", "after"], lines))
+    moved = [row for row in data["inputs"] if row["moved"] >= LEAST_MOVE][:MOST_INPUTS]
+    if moved:
+        canvas.heading(console, "What it says of the unknowns")
+        console.print(canvas.plain_table(["", "before", "after"], [_input(row) for row in moved], left=(0, 1, 2)))
+
+
+def _range(value: Mapping[str, float], show: Callable[[Any], str]) -> str:
+    return f"{show(value['p10'])} to {show(value['p90'])}"
+
+
+def _after(row: Mapping[str, Any], show: Callable[[Any], str]) -> str:
+    return _range(row["after"], show) if "after" in row else "-"
+
+
+def _input(row: Mapping[str, Any]) -> list[str]:
+    name = canvas.printable(row["input"])
+    if row["kind"] == "rate":
+        return [name, "50th percentile", f"{row['percentile']:.0f}th percentile"]
+    if "choices" in row:
+        shares = [
+            ", ".join(f"{choice['value']} {percent(choice[when])}" for choice in row["choices"])
+            for when in ("before", "after")
+        ]
+        return [name, *shares]
+    return [name, _range(row["before"], significant), _after(row, significant)]

@@ -1,0 +1,274 @@
+"""Evaluate points: the one function that a worker runs, here, in another process or on another machine."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hyscale_model.batch import assign, draw_assumptions
+from hyscale_model.errors import InputError
+from hyscale_model.evaluate import Evaluator
+from hyscale_model.prediction import SELECTION_TERMS
+from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.load import load_profile
+from hyscale_model.scenario.assumptions import for_each_system
+from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.validate import check_layout
+from hyscale_model.summary import QUANTILES, quantiles
+
+# What is known of a point. The first three are as in ``hyscale predict``; invalid: it cannot be set up, see the reason.
+VERDICTS = ("fits", "at_risk", "does_not_fit", "invalid")
+INVALID = VERDICTS.index("invalid")
+# Results with an interval, and those without.
+UNCERTAIN = ("step_time_s", "speedup", "tokens_per_s_per_gpu", "peak_bytes")
+CERTAIN = ("selection_share_of_step",)
+# Swept as arrays, and no rule of a layout reads them.
+FREE = frozenset(
+    {
+        "training.gradient_precision",
+        "training.moe_imbalance",
+        "cluster.alltoall_efficiency",
+        "cluster.nic_gbit_per_gpu",
+        "cluster.nic_efficiency",
+        "cluster.nvlink_efficiency",
+        "cluster.nvlink_latency_s",
+        "cluster.nic_latency_s",
+        "cluster.usd_per_gpu_hour",
+        "cluster.gpu.hbm_bytes_per_s",
+        "cluster.gpu.memory_bytes",
+        "cluster.gpu.nvlink_bytes_per_s",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Points that one worker evaluates.
+
+    Attributes:
+        scenario: the variant, or None where it cannot be set up for ``problem``.
+        systems: names, in the order of the scenario.
+        paths: every field that is swept, in the order of the table.
+        fixed: swept values that all points share.
+        values: path -> values ``[points, 1]``.
+        points: how many.
+        draws, seed: of the intervals.
+        problem: why there is no scenario.
+        screened: a search's way: rules are not asked, and of points whose nominal peak does not fit only that is
+            computed.
+    """
+
+    scenario: Scenario | None
+    systems: tuple[str, ...]
+    paths: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    values: Mapping[str, np.ndarray]
+    points: int
+    draws: int
+    seed: int
+    problem: str = ""
+    screened: bool = False
+
+    @cached_property
+    def id(self) -> str:
+        """Of its contents: the same work has the same id wherever it is made."""
+        return hashlib.sha256(pickle.dumps((self.scenario, self.values, self.draws, self.seed))).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Results of a chunk, system by system; arrays are ``[systems, points]``.
+
+    Attributes:
+        verdict: indices into ``VERDICTS``.
+        reasons: index of a point's reason in ``texts``.
+        texts: reasons; the first is empty.
+        results: column -> values, NaN where a point is invalid. With draws also ``<column>_p10`` and so on.
+    """
+
+    verdict: np.ndarray
+    reasons: np.ndarray
+    texts: tuple[str, ...]
+    results: dict[str, np.ndarray]
+
+
+def evaluate(chunk: Chunk) -> Rows:
+    """Step time, speed-up over the first system, memory and verdict of every point and system."""
+    count = len(chunk.systems)
+    rows = _empty(count, chunk.points, chunk.draws)
+    texts = {"": 0}
+    if chunk.scenario is None:
+        rows.reasons[:] = texts.setdefault(chunk.problem, 1)
+        return replace(rows, texts=tuple(texts))
+    scenario = chunk.scenario
+    values = {each: column for path, column in chunk.values.items() for each in for_each_system(path, chunk.systems)}
+    known: dict[str, np.ndarray] = {}
+    for place, system in enumerate(scenario.systems if not chunk.screened else ()):
+        # Most systems change nothing that a rule reads.
+        alike = repr((system.layout, system.training, system.selection, system.recompute_selection))
+        if any(path.startswith("systems.") and path not in FREE for path in values):
+            alike = system.name
+        if alike not in known:
+            known[alike] = _problems(scenario, system, values, chunk.points, texts)
+        rows.reasons[place] = known[alike]
+    # Systems that change the layout may be invalid at other points than the rest.
+    patterns, of = np.unique(rows.reasons == 0, axis=1, return_inverse=True)
+    for number, pattern in enumerate(patterns.T):
+        if pattern.any():
+            points = np.flatnonzero(of.ravel() == number)
+            if chunk.screened:
+                points = _fitting(scenario, values, points, rows)
+            if not len(points):
+                continue
+            swept = {path: column[points] for path, column in values.items()}
+            at = np.ix_(np.flatnonzero(pattern), points)
+            try:
+                _evaluate(scenario, swept, Draws(chunk.draws, chunk.seed), rows, at)
+            except InputError as error:
+                # Such as a GPU without rates.
+                rows.reasons[at] = texts.setdefault(str(error), len(texts))
+    return replace(rows, texts=tuple(texts))
+
+
+def _empty(systems: int, points: int, draws: int) -> Rows:
+    shape = (systems, points)
+    suffixes = ("", *(f"_{name}" for name in QUANTILES)) if draws else ("",)
+    names = [*(f"{name}{suffix}" for name in UNCERTAIN for suffix in suffixes), *CERTAIN]
+    results = {name: np.full(shape, np.nan) for name in names}
+    return Rows(np.full(shape, INVALID, dtype=np.int8), np.zeros(shape, dtype=int), ("",), results)
+
+
+def _problems(
+    scenario: Scenario, system: System, values: Mapping[str, np.ndarray], points: int, texts: dict[str, int]
+) -> np.ndarray:
+    """Which reason speaks against each point, 0 for none: rules are asked once for each combination they may read."""
+    read = [path for path in values if path not in FREE]
+    if not read:
+        return np.full(points, texts.setdefault(problem_of(scenario, system), len(texts)))
+    sections: dict[str, list[str]] = {}
+    for path in read:
+        sections.setdefault(path.partition(".")[0], []).append(path)
+    # Each section is built once for each combination of its own values: most of the time is copying.
+    built, places = [], []
+    for name, paths in sections.items():
+        first, place = _combinations([values[path][:, 0] for path in paths])
+        cases = [assign(scenario, {path: values[path][point, 0].item() for path in paths}) for point in first]
+        built.append((name, [getattr(case, name) for case in cases]))
+        places.append(place)
+    first, inverse = _combinations(places)
+    found = np.empty(len(first), dtype=int)
+    for number, point in enumerate(first):
+        case = replace(
+            scenario, **{name: kinds[place[point]] for (name, kinds), place in zip(built, places, strict=True)}
+        )
+        own = next(other for other in case.systems if other.name == system.name)
+        found[number] = texts.setdefault(problem_of(case, own), len(texts))
+    return found[inverse]
+
+
+def _combinations(columns: Sequence[np.ndarray]) -> tuple[list[int], np.ndarray]:
+    """A point of each combination of values that occurs, and the combination of each point."""
+    codes = [np.unique(column, return_inverse=True) for column in columns]
+    combined = np.ravel_multi_index([code.ravel() for _, code in codes], [len(kinds) for kinds, _ in codes])
+    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
+    return first.tolist(), inverse
+
+
+def problem_of(scenario: Scenario, system: System) -> str:
+    """What speaks against a system of a scenario, empty where nothing does."""
+    try:
+        check_layout(scenario, system)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _evaluate(
+    scenario: Scenario, swept: Mapping[str, np.ndarray], draws: Draws, rows: Rows, at: tuple[np.ndarray, ...]
+) -> None:
+    """Fill in the systems and points ``at``, all of which are valid.
+
+    Raises:
+        UnpricedError: there is no rate for something they need.
+    """
+    systems = [scenario.systems[place] for place in at[0].ravel()]
+    shape = (at[1].size, draws.width)
+    evaluator = Evaluator(
+        scenario, {**draw_assumptions(scenario, draws), **swept}, draws, load_profile(scenario.profile)
+    )
+    evaluations = evaluator.steps(systems)
+    peaks = np.stack([np.broadcast_to(evaluator.memory(system).peak(), shape) for system in systems])
+    seconds = np.stack([np.broadcast_to(result.step.seconds, shape) for result in evaluations])
+    tokens = np.stack([np.broadcast_to(result.tokens_per_gpu, shape) for result in evaluations])
+    selection = [sum(result.step.term(term)[:, 0] for term in SELECTION_TERMS) for result in evaluations]
+    _put(rows, "step_time_s", at, seconds)
+    _put(rows, "tokens_per_s_per_gpu", at, tokens / seconds)
+    _put(rows, "peak_bytes", at, peaks)
+    if systems[0] is scenario.systems[0]:
+        _put(rows, "speedup", at, seconds[:1] / seconds)
+    rows.results["selection_share_of_step"][at] = np.stack(selection) / seconds[:, :, 0]
+    capacity = np.ravel(swept.get("cluster.gpu.memory_bytes", scenario.cluster.gpu.memory_bytes))
+    low, _, high = quantiles(peaks)
+    rows.verdict[at] = np.where(high <= capacity, 0, np.where(low > capacity, 2, 1))
+
+
+def _fitting(scenario: Scenario, values: Mapping[str, np.ndarray], points: np.ndarray, rows: Rows) -> np.ndarray:
+    """Points at which every system fits at nominal values; the peaks of all are filled in."""
+    evaluator = Evaluator(scenario, values, Draws(0), load_profile(scenario.profile))
+    peaks = np.stack([np.broadcast_to(evaluator.memory(each).peak(), (len(points), 1)) for each in scenario.systems])
+    rows.results["peak_bytes"][:, points] = peaks[:, :, 0]
+    rows.verdict[:, points] = VERDICTS.index("does_not_fit")
+    return points[(peaks[:, :, 0] <= scenario.cluster.gpu.memory_bytes).all(axis=0)]
+
+
+def _put(rows: Rows, name: str, at: tuple[np.ndarray, ...], values: np.ndarray) -> None:
+    """Nominal values, and with draws their percentiles; ``values`` end in (points, draws + 1)."""
+    rows.results[name][at] = values[..., 0]
+    if values.shape[-1] > 1:
+        for quantile, value in zip(QUANTILES, quantiles(values), strict=True):
+            rows.results[f"{name}_{quantile}"][at] = value
+
+
+def table(chunk: Chunk, rows: Rows) -> dict[str, list[Any]]:
+    """Results as columns, one row for each point and system: what varies, the verdict, the results, the reason.
+
+    A result that does not exist is None.
+    """
+    count = len(chunk.systems)
+    found: dict[str, list[Any]] = {}
+    for path in chunk.paths:
+        if path in chunk.fixed:
+            found[path] = [chunk.fixed[path]] * (chunk.points * count)
+        else:
+            found[path] = np.repeat(chunk.values[path][:, 0], count).tolist()
+    found["system"] = list(chunk.systems) * chunk.points
+    found["verdict"] = [VERDICTS[index] for index in rows.verdict.T.ravel().tolist()]
+    for name, values in rows.results.items():
+        found[name] = [None if value != value else value for value in values.T.ravel().tolist()]
+    found["reason"] = [rows.texts[index] for index in rows.reasons.T.ravel().tolist()]
+    return found
+
+
+def evaluate_table(chunk: Chunk) -> dict[str, list[Any]]:
+    """``table`` of ``evaluate``."""
+    return table(chunk, evaluate(chunk))
+
+
+def evaluate_csv(chunk: Chunk) -> str:
+    """The same as lines of CSV without a header: written by the worker, since text is most of a large table's time."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(*evaluate_table(chunk).values(), strict=True))
+    return text.getvalue()
+
+
+def column_names(paths: Sequence[str], draws: int) -> list[str]:
+    """Names of the columns of ``table``."""
+    return [*paths, "system", "verdict", *_empty(1, 1, draws).results, "reason"]

@@ -1,0 +1,149 @@
+"""Every layout a model can have on a cluster, in batches that share a structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hyscale_model.batch import assign
+from hyscale_model.layers.selection import KEEPS_INDICES
+from hyscale_model.scenario.fields import choices, hints
+from hyscale_model.scenario.model_rules import expert_field
+from hyscale_model.scenario.schema import Layout, Scenario, System, Training
+from hyscale_model.studies.points import Chunk
+
+# Fields that a search decides, in the order in which they are shown.
+ARRAYS = ("layout.vpp", "layout.cp", "layout.ep", "workload.micro_batch_size")
+STRUCTURE = ("layout.tp", "layout.pp", "layout.schedule", "training.recompute")
+STORAGE = "index_storage"
+# Read by rules like those of the layout and of the workload.
+SETTLED = ("training.recompute", "cluster.nodes", "cluster.gpus_per_node")
+# Values evaluated at once; see ``sweep.CHUNK_VALUES``.
+CHUNK_POINTS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Layouts of one structure: the scenario with it and one system, and the values that vary, each ``[count]``."""
+
+    scenario: Scenario
+    values: dict[str, np.ndarray]
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.values[ARRAYS[0]])
+
+    def chunk(self, places: np.ndarray, draws: int, seed: int) -> Chunk:
+        """Some of them as a chunk."""
+        return Chunk(
+            scenario=self.scenario,
+            systems=(self.scenario.systems[0].name,),
+            paths=ARRAYS,
+            fixed={},
+            values={path: column[places][:, None] for path, column in self.values.items()},
+            points=len(places),
+            draws=draws,
+            seed=seed,
+            screened=True,
+        )
+
+    def at(self, place: int) -> Scenario:
+        """The scenario with one of them."""
+        return assign(self.scenario, {path: column[place].item() for path, column in self.values.items()})
+
+
+def settled(scenario: Scenario, systems: Sequence[System]) -> Scenario:
+    """The scenario with only these systems and without assumptions about what a layout must divide or a search decides.
+
+    Those fields keep the scenario's own values: a batch that is drawn would not fit every layout.
+    """
+    names = [f"systems.{system.name}." for system in systems]
+
+    def stays(path: str) -> bool:
+        if path.startswith("systems."):
+            return any(path.startswith(name) for name in names) and not path.endswith(f".{STORAGE}")
+        return path.partition(".")[0] not in ("layout", "workload") and path not in SETTLED
+
+    kept = tuple(each for each in scenario.assumptions if stays(each.path))
+    return replace(scenario, systems=tuple(systems), assumptions=kept)
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors in ascending order."""
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def candidates(scenario: Scenario, system: System) -> Iterator[Candidates]:
+    """Every way to spread one system over the GPUs: what divides what must divide; rules may still speak against some.
+
+    Varies tp inside a node, pp and vpp up to the layers, cp, ep over the routed experts, the micro-batch, recomputation
+    and, where indices are kept, their storage. A field that the system itself sets stays, and so does every other.
+    """
+    cluster, model = scenario.cluster, scenario.model
+    world, layers = cluster.nodes * cluster.gpus_per_node, model.num_hidden_layers
+    own_layout, own_training = system.layout, system.training
+    experts = expert_field(model)
+    batch = scenario.workload.global_batch_size
+
+    def options(name: str, found: Sequence[int]) -> Sequence[int]:
+        return [own_layout[name]] if name in own_layout else found
+
+    recomputes = [own_training["recompute"]] if "recompute" in own_training else choices(hints(Training)["recompute"])
+    keeps = system.recompute_selection in KEEPS_INDICES
+    stored = [replace(system, index_storage="device"), replace(system, index_storage="host")] if keeps else [system]
+    for tp in options("tp", divisors(cluster.gpus_per_node)):
+        for pp in options("pp", [each for each in divisors(world // tp) if each <= layers]):
+            if world % (tp * pp):
+                continue
+            rows = np.array(
+                [
+                    (vpp, cp, ep, micro)
+                    for cp in options("cp", divisors(world // (tp * pp)))
+                    if world % (tp * pp * cp) == 0 and batch % (world // (tp * pp * cp)) == 0
+                    for micro in divisors(batch // (world // (tp * pp * cp)))
+                    for ep in options("ep", _expert_parallel(scenario, world // pp, experts))
+                    for vpp in options("vpp", range(1, layers // pp + 1 if pp > 1 else 2))
+                ],
+                dtype=np.int64,
+            ).reshape(-1, len(ARRAYS))
+            for schedule in choices(hints(Layout)["schedule"]):
+                chosen = rows[(rows[:, 0] > 1) == (schedule == "interleaved")]
+                if not len(chosen) or own_layout.get("schedule", schedule) != schedule:
+                    continue
+                for recompute in recomputes:
+                    structure = dict(zip(STRUCTURE, (tp, pp, schedule, recompute), strict=True))
+                    # An own split of the layers belongs to the scenario's own pipeline.
+                    if pp != scenario.layout.pp:
+                        structure["layout.stage_layers"] = None
+                    for each in stored:
+                        case = settled(scenario, [each])
+                        values = dict(zip(ARRAYS, chosen.T, strict=True))
+                        yield Candidates(assign(case, structure), values)
+
+
+def _expert_parallel(scenario: Scenario, stage: int, experts: str | None) -> list[int]:
+    if experts is None:
+        return [1]
+    ranks = stage // scenario.layout.etp if stage % scenario.layout.etp == 0 else 0
+    return [each for each in divisors(ranks) if getattr(scenario.model, experts) % each == 0] if ranks else []
+
+
+def describe(case: Scenario) -> dict[str, Any]:
+    """What a search decides, of a scenario with one system."""
+    layout, cluster, system = case.layout, case.cluster, case.systems[0]
+    world = cluster.nodes * cluster.gpus_per_node
+    return {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "vpp": layout.vpp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "dp": world // (layout.tp * layout.pp * layout.cp),
+        "micro_batch_size": case.workload.micro_batch_size,
+        "recompute": case.training.recompute,
+        STORAGE: system.index_storage,
+    }

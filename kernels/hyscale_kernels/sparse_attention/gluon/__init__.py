@@ -1,0 +1,1 @@
+"""Kernels for absorbed MLA on Hopper GPUs, one file a phase, beside their twins in ``triton``."""

@@ -1,0 +1,72 @@
+"""Where kernels in Gluon run, and what they are launched with."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+from hyscale_kernels.sparse_attention.inputs import Attention
+
+# How a kernel is written: the interpreter and other GPUs run the first, Hopper both.
+Impl = Literal["triton", "gluon"]
+HEADS, WIDE, REST = 64, 512, 64
+# Keys of a tile; two tiles, what a program keeps of its query and 1 KiB of barriers are all of the shared memory.
+FORWARD_KEYS, QUERIES_KEYS = 64, 32
+STAGES = 2
+
+
+def use_gluon(impl: str | None, given: Attention) -> bool:
+    """Whether to launch kernels in Gluon; None is for Triton, until these have run on a GPU as they are.
+
+    Raises:
+        ValueError: Gluon where it cannot run, or another name.
+    """
+    if impl not in (None, "triton", "gluon"):
+        raise ValueError(f"impl must be triton, gluon or None, is {impl!r}")
+    obstacle = no_gluon(given)
+    if impl == "gluon" and obstacle:
+        raise ValueError(f"impl gluon cannot run: {obstacle}")
+    return impl == "gluon"
+
+
+def no_gluon(given: Attention) -> str:
+    """Why kernels in Gluon cannot run, empty where they can."""
+    _, heads, width = given.q.shape
+    if not given.q.is_cuda or torch.cuda.get_device_capability(given.q.device) != (9, 0):
+        return "it needs a Hopper GPU"
+    if given.values is not None or (width, given.value_width) != (WIDE + REST, WIDE):
+        return f"it is made for keys of {WIDE + REST} columns whose first {WIDE} are their value"
+    if given.groups != 1 or heads % HEADS:
+        return f"it is made for a multiple of {HEADS} heads with the same keys"
+    if given.sinks is not None:
+        return "it has no sinks"
+    if given.keys.stride(0) % 16 or given.keys.data_ptr() % 16:
+        return "keys must begin, and be apart, by multiples of 16"
+    return ""
+
+
+def launch(given: Attention, keys: int) -> dict[str, Any]:
+    """Arguments that kernels in Gluon share."""
+    # Experimental in Triton: nothing else needs it.
+    from triton.experimental.gluon.language import NVMMASharedLayout
+
+    return {
+        "index_stride": given.index_strides()["index_stride"],
+        "key_stride": given.keys.stride(0),
+        "BLOCKS": given.blocks(HEADS),
+        "HEADS": HEADS,
+        "WIDE": WIDE,
+        "REST": REST,
+        "KEYS": keys,
+        "STAGES": STAGES,
+        "LAYOUT": NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2),
+        "num_warps": 4,
+    }
+
+
+def narrow(keys: int) -> Any:
+    """Layout of a tile of ``keys`` columns, fewer than fill 128 bytes."""
+    from triton.experimental.gluon.language import NVMMASharedLayout
+
+    return NVMMASharedLayout(swizzle_byte_width=2 * keys, element_bitwidth=16, rank=2)

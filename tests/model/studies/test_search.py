@@ -1,0 +1,150 @@
+"""The search finds what trying every layout by hand would find."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from hyscale_model.errors import InputError
+from hyscale_model.predict import predict
+from hyscale_model.scenario import read_scenario
+from hyscale_model.studies.search import search
+from hyscale_model.studies.space import candidates, describe, divisors
+
+SMALL = """
+schema_version: 1
+name: small
+model: {extends: glm-5.1, num_hidden_layers: 6, n_routed_experts: 16}
+cluster: {gpu: h200, nodes: 2, gpus_per_node: 4, nic_gbit_per_gpu: 400}
+layout: {tp: 1, pp: 2, cp: 4, ep: 4}
+workload: {sequence_length: 65536, global_batch_size: 4}
+training: {recompute: full}
+systems: [megatron, hyscale]
+assumptions:
+  - {path: workload.global_batch_size, choices: [4, 8], reason: not known}
+  - {path: cluster.nic_efficiency, range: [0.7, 0.9], reason: not known}
+"""
+
+
+def read(*overrides, text=SMALL, systems=()):
+    return read_scenario("small", text=text, overrides=overrides, systems=systems)
+
+
+FIXED = ("workload.global_batch_size=4",)
+
+
+def by_hand(system, draws):
+    """Step time of every layout that can run and fits, by one prediction each."""
+    found = {}
+    numbers = divisors(8)
+    for tp, pp, cp, ep, micro, vpp in product(divisors(4), numbers, numbers, numbers, (1, 2, 4), range(1, 7)):
+        for recompute, storage in product(("full", "none", "selective"), ("device", "host")):
+            settings = {
+                "layout.tp": tp,
+                "layout.pp": pp,
+                "layout.cp": cp,
+                "layout.ep": ep,
+                "layout.vpp": vpp,
+                "layout.schedule": "interleaved" if vpp > 1 else "1f1b",
+                "workload.micro_batch_size": micro,
+                "training.recompute": recompute,
+                f"systems.{system}.index_storage": storage,
+            }
+            if 8 % (tp * pp * cp) or 4 % (8 // (tp * pp * cp)) or pp * vpp > 6:
+                continue
+            try:
+                resolved = read(*FIXED, *(f"{path}={value}" for path, value in settings.items()), systems=[system])
+                data = predict(resolved, draws=draws).data["systems"][system]
+            except InputError:
+                continue
+            if data["memory"]["verdict"] == "fits":
+                key = tuple(describe(resolved.scenario).items())
+                found[key] = data["step_time_s"]["nominal"]
+    return found
+
+
+@pytest.mark.slow
+def test_the_first_is_the_best_of_all_by_hand():
+    system, draws = "hyscale", 8
+    wanted = by_hand(system, draws)
+    assert len(wanted) > 50
+    data = search(read(systems=[system]), top=10, draws=draws)
+    top = data["systems"][system]["top"]
+    best = sorted(wanted.values())
+    for row, seconds in zip(top, best, strict=False):
+        assert row["step_time_s"]["nominal"] == pytest.approx(seconds, rel=1e-9)
+        assert wanted[tuple(row["layout"].items())] == pytest.approx(row["step_time_s"]["nominal"], rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return search(read(), top=5, draws=8)
+
+
+def test_layouts_are_in_order_and_fit(found):
+    for system in found["systems"].values():
+        times = [row["step_time_s"]["nominal"] for row in system["top"]]
+        assert len(times) == 5
+        assert times == sorted(times)
+        capacity = read().scenario.cluster.gpu.memory_bytes
+        assert all(row["peak_bytes"]["p90"] <= capacity for row in system["top"])
+
+
+def test_no_layout_of_the_front_is_beaten_in_time_and_memory(found):
+    for system in found["systems"].values():
+        front = system["pareto"]
+        assert [row["step_time_s"] for row in front] == sorted(row["step_time_s"] for row in front)
+        assert [row["peak_bytes"] for row in front] == sorted((row["peak_bytes"] for row in front), reverse=True)
+        assert front[0]["step_time_s"] <= system["top"][0]["step_time_s"]["nominal"]
+
+
+def test_ratios_are_those_of_predictions_of_the_same_layouts(found):
+    for row in found["like_for_like"]:
+        layout = row["layout"]
+        settings = [f"layout.{name}={layout[name]}" for name in ("tp", "pp", "vpp", "cp", "ep")]
+        settings.append(f"layout.schedule={'interleaved' if layout['vpp'] > 1 else '1f1b'}")
+        settings += [
+            f"training.recompute={layout['recompute']}",
+            f"workload.micro_batch_size={layout['micro_batch_size']}",
+        ]
+        data = predict(read(*FIXED, *settings), draws=8).data
+        assert row["speedup"]["hyscale/megatron"]["nominal"] == pytest.approx(
+            data["speedup"]["hyscale/megatron"]["nominal"], rel=1e-9
+        )
+    best = {name: system["top"][0]["step_time_s"]["nominal"] for name, system in found["systems"].items()}
+    assert found["each_at_its_best"]["speedup"]["hyscale/megatron"]["nominal"] == pytest.approx(
+        best["megatron"] / best["hyscale"], rel=1e-12
+    )
+
+
+def test_reasons_name_terms_that_change(found):
+    for system in found["systems"].values():
+        for row in system["top"]:
+            if row["layout"] == system["own"]["layout"]:
+                assert row["changes"] == {}
+                assert row["because"] == []
+            else:
+                change = row["step_time_s"]["nominal"] - system["own"]["step_time_s"]["nominal"]
+                assert row["changes"]
+                assert not row["because"] or abs(change) > 0
+
+
+def test_a_field_that_a_system_sets_stays():
+    data = search(read("systems.hyscale.layout.pp=2"), top=3, draws=2)
+    assert {row["layout"]["pp"] for row in data["systems"]["hyscale"]["top"]} == {2}
+    scenario = read().scenario
+    own = replace(scenario.systems[1], layout={"cp": 8}, training={"recompute": "full"})
+    for each in candidates(scenario, own):
+        assert set(each.values["layout.cp"].tolist()) == {8}
+        assert each.scenario.training.recompute == "full"
+
+
+def test_another_number_of_nodes():
+    assert search(read(), nodes=1, top=1, draws=2)["gpus"] == 4
+
+
+def test_nothing_that_fits_and_scopes_of_a_layer_are_refused():
+    with pytest.raises(InputError, match=r"none of .* layouts fits 20 GiB"):
+        search(read("cluster.gpu.memory_bytes=21474836480"), draws=2)
+    with pytest.raises(InputError, match="searched for a step"):
+        search(read("scope={layer: dsa}"), draws=2)

@@ -1,0 +1,205 @@
+"""A sweep is what single predictions would say, point by point, however it is cut and wherever it runs."""
+
+import csv
+import io
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyscale_model import catalog
+from hyscale_model.batch import assign
+from hyscale_model.errors import InputError
+from hyscale_model.predict import predict
+from hyscale_model.scenario import read_scenario
+from hyscale_model.scenario.validate import check_layout
+from hyscale_model.studies import sweep as sweeps
+from hyscale_model.studies.axes import MOST_POINTS
+from hyscale_model.studies.points import Chunk, column_names, evaluate_csv, evaluate_table
+from hyscale_model.studies.pool import in_order
+from hyscale_model.studies.sweep import Sweep
+
+NAME = "glm-5.1-1m-512xh20"
+TEXT = catalog.path("published", NAME).read_bytes()
+
+
+def read(*overrides, systems=()):
+    return read_scenario(NAME, text=TEXT, overrides=overrides, systems=systems)
+
+
+def rows_of(sweep, **how):
+    """Rows as dictionaries, in order."""
+    found = []
+    options = {"executor": None, "workers": 1} | how
+    for _, columns in in_order(evaluate_table, sweep.chunks(), **options):
+        found += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return found
+
+
+SWEPT = (
+    "sweep.workload.sequence_length=[131072, 200000, 1048576]",
+    "sweep.layout.pp=[4, 8]",
+    "sweep.cluster.gpu=[h20-96, h200, b200]",
+    "zip.layout.cp=[64, 128]",
+    "zip.training.moe_imbalance=[1.0, 1.1]",
+)
+
+
+@pytest.mark.parametrize("draws", [0, 5])
+def test_every_row_is_a_prediction_of_its_point_and_impossible_ones_say_why(draws):
+    rows = rows_of(Sweep.of(read(*SWEPT), draws))
+    assert len(rows) == 3 * 2 * 3 * 2 * 3
+    paths = [each.partition(".")[2].partition("=")[0] for each in SWEPT]
+    compared = 0
+    for row in rows:
+        settings_ = [f"{path}={row[path]}" for path in paths]
+        if row["verdict"] == "invalid":
+            assert row["step_time_s"] is None
+            with pytest.raises(InputError) as refused:
+                predict(read(*settings_), draws=draws)
+            assert refused.value.problem in row["reason"]
+            continue
+        data = predict(read(*settings_), draws=draws).data
+        one = data["systems"][row["system"]]
+        assert row["reason"] == ""
+        assert row["step_time_s"] == pytest.approx(one["step_time_s"]["nominal"], rel=1e-12)
+        assert row["peak_bytes"] == pytest.approx(one["memory"]["peak_bytes"], rel=1e-12)
+        assert row["verdict"] == one["memory"]["verdict"]
+        assert row["selection_share_of_step"] == pytest.approx(one["selection_share_of_step"]["nominal"], rel=1e-12)
+        if draws:
+            assert row["step_time_s_p90"] == pytest.approx(one["step_time_s"]["p90"], rel=1e-12)
+        if row["system"] == "hyscale":
+            assert row["speedup"] == pytest.approx(data["speedup"]["hyscale/megatron"]["nominal"], rel=1e-12)
+        compared += 1
+    assert compared > 10
+
+
+@pytest.mark.parametrize(("size", "workers"), [(1, 2), (5, 4), (8, 3)])
+def test_results_do_not_depend_on_chunks_or_on_who_computes_them(size, workers):
+    sweep = Sweep.of(read(*SWEPT[:2]), 0)
+    wanted = rows_of(sweep)
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(workers) as pool:
+        patch.setattr(sweeps, "CHUNK_VALUES", size)
+        alone = rows_of(sweep)
+        assert rows_of(sweep, executor=pool, workers=workers) == alone
+    for row, other in zip(alone, wanted, strict=True):
+        # Matrix products of other widths add up in another order.
+        assert row == {
+            key: pytest.approx(value, rel=1e-12) if isinstance(value, float) else value for key, value in other.items()
+        }
+
+
+def test_processes_give_what_one_gives():
+    sweep = Sweep.of(read(*SWEPT[:2]), 0)
+    assert rows_of(sweep, workers=2) == rows_of(sweep)
+
+
+def test_equal_work_has_an_equal_id_and_other_work_another():
+    first, again = (list(Sweep.of(read(*SWEPT), 0).chunks()) for _ in range(2))
+    assert [chunk.id for chunk in first] == [chunk.id for chunk in again]
+    possible = [chunk.id for chunk in first if chunk.scenario is not None]
+    assert len(set(possible)) == len(possible)
+    assert replace(first[0], seed=1).id != first[0].id
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_point_is_invalid_exactly_where_a_rule_says_so(data):
+    fields = {
+        "workload.sequence_length": [4096, 131072, 1048576, 1000001],
+        "workload.global_batch_size": [1, 4, 6, 64],
+        "layout.cp": [1, 3, 64, 128],
+        "layout.ep": [1, 64, 128, 200],
+        "layout.vpp": [1, 2, 5],
+        "layout.cp_order": ["zigzag", "contiguous"],
+        "cluster.nodes": [1, 48, 64],
+        "training.index_precision": ["bf16", "fp8"],
+    }
+    chosen = data.draw(st.lists(st.sampled_from(list(fields)), min_size=1, max_size=4, unique=True))
+    scenario = read().scenario
+    own = {"global_batch_size": data.draw(st.sampled_from([4, 8]))}
+    scenario = replace(scenario, workload=replace(scenario.workload, **own))
+    points = list(product(*(fields[path] for path in chosen)))
+    values = {path: np.array([point[at] for point in points])[:, None] for at, path in enumerate(chosen)}
+    names = tuple(system.name for system in scenario.systems)
+    chunk = Chunk(scenario, names, tuple(chosen), {}, values, len(points), 0, 0)
+    table = evaluate_table(chunk)
+    for number, point in enumerate(points):
+        case = assign(scenario, dict(zip(chosen, point, strict=True)))
+        for at, system in enumerate(case.systems):
+            try:
+                check_layout(case, system)
+                problem = ""
+            except InputError as error:
+                problem = str(error)
+            assert table["reason"][number * len(names) + at] == problem
+
+
+def test_systems_with_a_layout_of_their_own_are_judged_by_it():
+    rows = rows_of(Sweep.of(read("sweep.layout.cp=[64, 96, 128]", "systems.hyscale.layout.cp=128"), 0))
+    verdicts = {(row["layout.cp"], row["system"]): row["verdict"] for row in rows}
+    assert verdicts[96, "megatron"] == "invalid"
+    assert verdicts[96, "hyscale"] != "invalid"
+    speedups = {(row["layout.cp"], row["system"]): row["speedup"] for row in rows}
+    assert speedups[96, "hyscale"] is None
+    assert speedups[128, "hyscale"] > 1
+
+
+def test_a_switch_of_every_system_is_swept():
+    rows = rows_of(Sweep.of(read("sweep.systems.*.dispatcher=[alltoall, deepep]"), 0))
+    assert [row["systems.*.dispatcher"] for row in rows] == ["alltoall"] * 3 + ["deepep"] * 3
+    assert all(one["step_time_s"] > other["step_time_s"] for one, other in zip(rows[:3], rows[3:], strict=True))
+
+
+def test_csv_says_what_the_table_says():
+    for chunk in Sweep.of(read(*SWEPT[:2]), 3).chunks():
+        table = evaluate_table(chunk)
+        lines = list(csv.reader(io.StringIO(evaluate_csv(chunk))))
+        assert list(table) == column_names(chunk.paths, 3)
+        wanted = [["" if value is None else str(value) for value in row] for row in zip(*table.values(), strict=True)]
+        assert lines == wanted
+
+
+def test_nothing_to_sweep_and_too_much_are_refused():
+    with pytest.raises(InputError, match="nothing to sweep"):
+        Sweep.of(read())
+    many = list(range(1, 1001))
+    overrides = [f"sweep.{path}={many}" for path in ("workload.sequence_length", "layout.cp", "layout.ep")]
+    with pytest.raises(InputError, match=rf"1,000,000,000 points.*at most {MOST_POINTS:,}"):
+        Sweep.of(read(*overrides))
+
+
+def test_an_unknown_name_in_a_sweep_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"no gpu 'h20'.*h20-"):
+        read("sweep.cluster.gpu=[h20, h200]")
+
+
+def test_a_chunk_whose_process_dies_is_computed_again(tmp_path):
+    sweep = Sweep.of(read(*SWEPT[:2]), 0)
+    flag = tmp_path / "died"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "CHUNK_VALUES", 1)
+        chunks = list(sweep.chunks())
+    found = [columns for _, columns in in_order(DiesOnce(str(flag)), chunks, None, 2)]
+    assert flag.exists()
+    assert found == [evaluate_table(chunk) for chunk in chunks]
+
+
+class DiesOnce:
+    """Ends its process at the first chunk it is given, as a machine would that goes away."""
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    def __call__(self, chunk):
+        import os
+
+        try:
+            os.close(os.open(self.flag, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return evaluate_table(chunk)
+        os._exit(1)
