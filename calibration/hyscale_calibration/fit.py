@@ -192,10 +192,18 @@ class LawFit:
     def as_json(self) -> dict[str, Any]:
         """Coefficients with the covariance of their logarithms, and half the width of the interval."""
         return {
-            "coefficients": self.law_.as_json(),
-            "covariance_of_logarithms": {"names": list(self.names_), "values": self.covariance_.round(8).tolist()},
-            "spread": self.spread_,
+            "coefficients": {name: short(value) for name, value in self.law_.as_json().items()},
+            "covariance_of_logarithms": {
+                "names": list(self.names_),
+                "values": [[short(value) for value in row] for row in self.covariance_],
+            },
+            "spread": short(self.spread_),
         }
+
+
+def short(value: float) -> float:
+    """Four digits: more of them differ from computer to computer, and none of them means anything."""
+    return float(f"{value:.4g}")
 
 
 def _spread(errors: np.ndarray, scatter: float, degrees: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_calibration.fit import LawFit, Samples
+from hyscale_calibration.fit import LawFit, Samples, short
 from hyscale_calibration.work import Work, work_of
 from hyscale_model.rates.law import Peaks
 
@@ -118,12 +118,12 @@ def told(errors: np.ndarray, inside: np.ndarray, names: Sequence[str]) -> dict[s
     size = np.abs(errors)
     return {
         "n": len(errors),
-        "median": float(np.median(size)),
-        "p95": float(np.quantile(size, 0.95)),
-        "worst": float(errors[size.argmax()]),
+        "median": short(np.median(size)),
+        "p95": short(np.quantile(size, 0.95)),
+        "worst": short(errors[size.argmax()]),
         "worst_id": names[int(size.argmax())],
-        "bias": float(np.median(errors)),
-        "coverage": float(inside.mean()),
+        "bias": short(np.median(errors)),
+        "coverage": short(inside.mean()),
     }
 
 

@@ -6,9 +6,11 @@ smaller ones sustain less; ``SMALLER`` of that excess is taken as time. Needs nu
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from hyscale_model.arrays import Number
+from hyscale_model.arrays import Number, maximum, minimum
 
 # Tiles of cuBLAS and CUTLASS kernels for Hopper.
 TILES = ((128, 256), (256, 128), (128, 192), (192, 128), (128, 128), (64, 256), (256, 64))
@@ -16,6 +18,11 @@ SMALLER = 0.3
 # Kernels that score gathered keys hold four copies of a query's heads: 128 columns of so many, 256 of more.
 UNCROWDED_HEADS = 32
 _LARGEST = 1 / 128 + 1 / 256
+# Results of a tile, times how much longer each takes.
+_AREAS = tuple(
+    (height, width, height * width * (1 + SMALLER * ((1 / height + 1 / width) / _LARGEST - 1)))
+    for height, width in TILES
+)
 
 
 def product_turns(rows: Number, columns: Number, sms: Number, groups: Number = 1) -> Number:
@@ -26,9 +33,11 @@ def product_turns(rows: Number, columns: Number, sms: Number, groups: Number = 1
         sms: that take tiles in turns.
         groups: products of the same shape in one launch.
     """
-    best: Number = np.inf
-    for height, width in TILES:
-        tiles = groups * np.ceil(rows / groups / height) * np.ceil(columns / width)
-        slower = 1 + SMALLER * ((1 / height + 1 / width) / _LARGEST - 1)
-        best = np.minimum(best, np.ceil(tiles / sms) * sms * height * width * slower / (rows * columns))
-    return np.maximum(best, 1.0)
+    # Python's own numbers where they do: they cost a tenth.
+    arrays = any(isinstance(each, np.ndarray) for each in (rows, columns, sms, groups))
+    up = np.ceil if arrays else math.ceil
+    turns = [
+        up(groups * up(rows / groups / height) * up(columns / width) / sms) * (sms * area / (rows * columns))
+        for height, width, area in _AREAS
+    ]
+    return maximum(1.0, minimum(*turns))
