@@ -20,7 +20,7 @@ from hyscale_model import catalog
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.predict import predict
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario import read_scenario
 from hyscale_model.scenario.resolve import Resolved
 
@@ -72,7 +72,7 @@ def evaluate_chunk(seed: int, points: int, draws: int) -> float:
         "cluster.nic_efficiency": generator.uniform(0.7, 0.9, (points, 1)),
         "training.moe_imbalance": generator.uniform(1.0, 1.3, (points, 1)),
     }
-    evaluator = Evaluator(scenario, values, Draws(draws), load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, values, Draws(draws), profile_of(scenario))
     pair = [scenario.systems[0], scenario.systems[-1]]
     before, after = evaluator.steps(pair)
     fits = np.logical_and.reduce([evaluator.memory(system).peak() < 2**40 for system in pair])

@@ -10,7 +10,8 @@ import numpy as np
 
 from hyscale_model.batch import assign, case_of, split_structure, with_switches
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.stages import StageMemory, Stages, stage_memory, stages_of
+from hyscale_model.memory.holdings import Stages
+from hyscale_model.memory.stages import StageMemory, stage_memory, stages_of
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import gpu_named
 from hyscale_model.rates.profile import Profile
@@ -79,7 +80,7 @@ class Evaluator:
         # Where pipeline depth varies, shallower pipelines have empty stages at the end.
         deepest = max(part.totals.shape[0] for part in parts)
         totals = [np.pad(p.totals, [(0, deepest - p.totals.shape[0]), (0, 0), (0, 0), (0, 0)]) for p in parts]
-        return StageMemory(nominal.moments, self._gather(totals), nominal.always, nominal.at)
+        return replace(nominal, totals=self._gather(totals))
 
     def _merge_steps(self, parts: list[Evaluation]) -> Evaluation:
         if len(parts) == 1:

@@ -14,7 +14,7 @@ from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.feasible import nearest_feasible
 from hyscale_model.prediction import ORIGINS, TERMS, Origin, Prediction
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.rates.profile import Profile
 from hyscale_model.reported import compare
 from hyscale_model.scenario.resolve import Resolved
@@ -39,7 +39,7 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         InputError: a reported metric does not exist.
     """
     scenario = resolved.scenario
-    profile = load_profile(scenario.profile)
+    profile = profile_of(scenario)
     sampled = Draws(draws, seed)
     values = draw_assumptions(scenario, sampled)
     evaluator = Evaluator(scenario, values, sampled, profile)

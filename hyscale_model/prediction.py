@@ -53,6 +53,7 @@ MEMORY_KINDS: Mapping[str, str] = {
     "gathered_kv": "keys and latents gathered over context ranks",
     "expert_buffers": "tokens at experts",
     "logits": "output logits",
+    "workspaces": "placeholders of weight gradients, cuBLAS, gathered tokens",
     "framework": "CUDA context, NCCL, allocator",
 }
 

@@ -86,6 +86,13 @@ def predicted_metric(
     parts = metric.split(".")
     if len(parts) == 4 and (parts[0], parts[2]) == ("systems", "time_s") and parts[1] in named and parts[3] in TERMS:
         return interval(named[parts[1]].step.term(parts[3]))
+    if len(parts) == 3 and (parts[0], parts[2]) == ("systems", "model_flops_utilization") and parts[1] in named:
+        nominal = data["systems"][parts[1]][parts[2]]
+        seconds = named[parts[1]].step.seconds
+        return None if nominal is None else interval(nominal * seconds[:, :1] / seconds)
+    if len(parts) == 4 and parts[0] == "systems" and parts[2:] == ["memory", "peak_bytes"] and parts[1] in named:
+        known: dict[str, float] = data["systems"][parts[1]]["memory"]["peak_interval_bytes"]
+        return known
     node: Any = data
     for part in parts:
         if isinstance(node, Mapping) and part not in node and part in (*TERMS, *MEMORY_KINDS):

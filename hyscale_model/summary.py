@@ -13,7 +13,8 @@ from hyscale_model.families import anatomy
 from hyscale_model.layers.hytopk import HyTopKSizes
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.layers.training_flops import training_flops_per_token
-from hyscale_model.memory.layer import attention_bytes, kept_bytes
+from hyscale_model.memory.kept import layer_input_bytes
+from hyscale_model.memory.selection import selection_bytes
 from hyscale_model.memory.stages import KINDS, StageMemory
 from hyscale_model.prediction import SELECTION_TERMS, TERMS, Origin
 from hyscale_model.rates.roofline import weakest
@@ -132,12 +133,14 @@ def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
     capacity = _nominal(case.cluster.gpu.memory_bytes)
     peak = interval(memory.peak())
     kinds = memory.nominal_kinds()
+    allocated, stored = memory.nominal_allocated(kinds), memory.nominal_stored()
     stages = [
         {
             "stage": rank,
             "peak_bytes": float(nominal[rank].max()),
             "peak_when": memory.moments[int(nominal[rank].argmax())],
             "at_peak_bytes": _by_kind(kinds[rank, nominal[rank].argmax()]),
+            "stored_activations_bytes": float(stored[rank]),
         }
         for rank in range(nominal.shape[0])
     ]
@@ -145,6 +148,8 @@ def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
         "capacity_bytes": capacity,
         "peak_bytes": peak["nominal"],
         "peak_interval_bytes": peak,
+        "peak_allocated_bytes": float(allocated.max()),
+        "stored_activations_bytes": float(stored.max()),
         "peak_stage": int(stage),
         "peak_when": memory.moments[int(moment)],
         "verdict": verdict(peak, capacity),
@@ -159,13 +164,13 @@ def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
 def _per_layer(case: Scenario) -> dict[str, float]:
     """Bytes of the widest layer and one micro-batch."""
     sizes, body = Sizes.of(case), anatomy(case.model)
-    layers = [attention_bytes(case, sizes, each, body.hidden) for each in body.attentions]
+    layers = [selection_bytes(case, sizes, each) for each in body.attentions]
     return {
         "selection_indices": max(_nominal(layer.indices) for layer in layers),
         "score_table": max(_nominal(layer.table) for layer in layers),
         "candidates": max(_nominal(layer.candidates) for layer in layers),
         "gathered_kv": max(_nominal(layer.gathered) for layer in layers),
-        "activations": _nominal(kept_bytes(sizes, body)),
+        "activations": _nominal(layer_input_bytes(case, sizes, body)),
     }
 
 

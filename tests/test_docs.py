@@ -41,3 +41,42 @@ def test_the_readme_tells_the_speed_up_of_the_demo(rows):
     nominal = rows["P1"]["predicted"]["nominal"]
     told = float(re.search(r"HyScale brings ([\d.]+)x", readme)[1])
     assert told == pytest.approx(nominal, rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def published():
+    return check(["memory", "runs", "collectives"])
+
+
+def test_the_accuracy_page_shows_every_published_run(published):
+    page = (DOCS / "docs" / "accuracy.md").read_text()
+    shown = {cells[0]: cells for cells in table_rows(page)}
+    rows = {row["id"]: row for row in published["rows"]}
+    assert set(rows) <= set(shown)
+    for name, row in rows.items():
+        _, split, _, predicted, interval, _, inside = shown[name]
+        assert split == row["split"].replace("_", " ")
+        assert inside == {True: "yes", False: "**no**", None: ""}[row["inside"]], name
+        # A unit that is no suffix is that of the metric.
+        scale = {"GiB": 2.0**30, "s": 1.0, "%": 0.01, "GB/s": 1e9}[predicted.partition(" ")[2]]
+        assert float(predicted.split()[0]) * scale == pytest.approx(row["predicted"]["nominal"], rel=0.002), name
+        low, high = interval.rpartition(" ")[0].split(" to ")
+        assert float(low) * scale == pytest.approx(row["predicted"]["p10"], rel=0.02), name
+        assert float(high) * scale == pytest.approx(row["predicted"]["p90"], rel=0.02), name
+
+
+def test_the_accuracy_page_sums_up_what_check_does(published):
+    page = (DOCS / "docs" / "accuracy.md").read_text()
+    shown = {cells[0]: cells for cells in table_rows(page)}
+    for group, summary in published["summary"].items():
+        for part, entry in {"all": summary, **summary["parts"]}.items():
+            cells = shown[f"{group}, {part}"]
+            assert [int(cells[1]), int(cells[2])] == [entry["n"], entry["families"]]
+            for text, value in zip(cells[3:6], (entry["mape"], entry["bias"], entry["coverage"]), strict=True):
+                if value is not None:
+                    assert float(text.split()[0]) / 100 == pytest.approx(value, abs=0.006)
+
+
+def table_rows(page):
+    lines = (line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("| "))
+    return [[cell.strip() for cell in cells] for cells in lines if len(cells) == 7]

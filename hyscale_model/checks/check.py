@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 
 from hyscale_model import catalog
+from hyscale_model.checks import published
+from hyscale_model.checks.collectives import BAR, collective_rows
 from hyscale_model.checks.kernels import GROUP as KERNELS
 from hyscale_model.checks.kernels import kernel_rows, kernel_summary
-from hyscale_model.checks.paper import grid
+from hyscale_model.checks.paper import PAPER, grid
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
 from hyscale_model.scenario.resolve import read_scenario
 
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
-# Published scenarios of each group, by catalogue name.
-SCENARIOS: Mapping[str, tuple[str, ...]] = {
-    "paper": ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")
-}
-GROUPS = (*SCENARIOS, KERNELS)
+# Groups of published results; what each holds is the affair of its own module.
+GROUPS = ("paper", "memory", "runs", "collectives", KERNELS)
 
 
 def check(
@@ -43,7 +42,8 @@ def check(
 
     Returns:
         ``{"rows": [...], "summary": {group: ...}, "scopes": [...], "grid": ...}``; the grid only with the group
-        ``paper``, scopes where one layer is predicted.
+        ``paper``, scopes where one layer is predicted. A summary has the bars of its group, and summaries of its
+        splits and series under ``parts``.
 
     Raises:
         InputError: an unknown group, or a file without anything reported.
@@ -55,16 +55,20 @@ def check(
     chosen = list(groups) or ([] if files else list(GROUPS))
     rows: list[dict[str, Any]] = []
     result: dict[str, Any] = {"rows": rows, "summary": {}, "scopes": []}
-    for group in chosen:
-        if group == KERNELS:
-            rows += kernel_rows(profile, draws, seed)
-        for name in SCENARIOS.get(group, ()):
+    if KERNELS in chosen:
+        rows += kernel_rows(profile, draws, seed)
+    if "paper" in chosen:
+        for name in PAPER:
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
             data = predict(resolved, draws=draws, seed=seed).data
-            rows += _rows(data, group, "paper", name)
+            rows += _rows(data, "paper", "paper", name)
             result["scopes"] += _scopes(data)
             if {"P1", "P4"} <= {row.id for row in resolved.scenario.reported}:
                 result["grid"] = grid(resolved.scenario)
+    if {"memory", "runs"} & set(chosen):
+        rows += _published_rows(chosen, overrides, draws, seed)
+    if "collectives" in chosen:
+        rows += collective_rows()
     for file in files:
         resolved = read_scenario(file, overrides=overrides)
         if not resolved.scenario.reported:
@@ -75,8 +79,46 @@ def check(
         rows += _rows(data, "user", "user", file)
         result["scopes"] += _scopes(data)
     for group in dict.fromkeys(row["group"] for row in rows):
-        members = [row for row in rows if row["group"] == group]
-        result["summary"][group] = summary(members) | (kernel_summary(members) if group == KERNELS else {})
+        result["summary"][group] = _group_summary(group, [row for row in rows if row["group"] == group])
+    return result
+
+
+def _published_rows(groups: Sequence[str], overrides: Sequence[str], draws: int, seed: int) -> list[dict[str, Any]]:
+    """Rows of the published runs that belong to some of ``groups``, in the order of the groups."""
+    found = []
+    for name in published.published_names():
+        resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
+        scenario = resolved.scenario
+        if not any(published.group_of(item.metric) in groups for item in scenario.reported):
+            continue
+        family = published.family_of(scenario)
+        data = predict(resolved, draws=draws, seed=seed).data
+        for row in _rows(data, "", published.split_of(family), family):
+            row["group"] = published.group_of(row["metric"])
+            row["series"] = published.series_of(name)
+            if row["relation"] == "equal" and row["predicted"]["p10"] == row["predicted"]["p90"]:
+                # A point has no inside.
+                row["inside"] = None
+            if row["relation"] != "equal":
+                row["split"] = "lower_bound"
+            if row["group"] in groups:
+                found.append(row)
+    return sorted(found, key=lambda row: groups.index(row["group"]))
+
+
+def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    result = summary(rows)
+    if group == KERNELS:
+        return result | kernel_summary(rows)
+    if "series" not in rows[0]:
+        return result
+    parts = dict.fromkeys([*(row["split"] for row in rows), *(row["series"] for row in rows)])
+    result["parts"] = {part: summary([row for row in rows if part in (row["split"], row["series"])]) for part in parts}
+    result["bars"] = published.bars_of(group, rows, summary)
+    if group == "collectives":
+        median = float(np.median([abs(row["error"]) for row in rows]))
+        limit = f"at most {BAR:g}"
+        result["bars"].append({"id": "median error", "value": median, "limit": limit, "passed": median <= BAR})
     return result
 
 
@@ -105,16 +147,31 @@ def _rows(data: Mapping[str, Any], group: str, split: str, family: str) -> list[
     ]
 
 
+# Metrics of which more is faster.
+_RATES = ("tokens_per_s_per_gpu", "model_flops_utilization")
+
+
+def _of_seconds(row: Mapping[str, Any]) -> float:
+    """The error of a row as one of seconds."""
+    error: float = row["error"]
+    return 1 / (1 + error) - 1 if row["metric"].endswith(_RATES) else error
+
+
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean absolute error, bias, coverage of the interval and the worst row; bounds count for coverage only."""
+    """Mean absolute error, bias, coverage of the interval and the worst row; bounds count for coverage only.
+
+    The bias is that of seconds: where more means faster, its sign is turned.
+    """
     equal = [row for row in rows if row["relation"] == "equal" and row["error"] is not None]
     errors = np.array([row["error"] for row in equal])
+    # Rows without draws have no interval to be inside of.
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
     worst = max(equal, key=lambda row: abs(row["error"]), default=None)
     return {
         "n": len(rows),
         "families": len({row["family"] for row in rows}),
         "mape": float(np.abs(errors).mean()) if equal else None,
-        "bias": float(errors.mean()) if equal else None,
-        "coverage": float(np.mean([row["inside"] for row in rows])) if rows else None,
+        "bias": float(np.mean([_of_seconds(row) for row in equal])) if equal else None,
+        "coverage": float(np.mean(inside)) if inside else None,
         "worst": None if worst is None else {"id": worst["id"], "error": worst["error"]},
     }

@@ -11,9 +11,11 @@ import numpy as np
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.prediction import SELECTION_TERMS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.schema import Scenario
 
+# Published scenarios of the paper, by catalogue name.
+PAPER = ("glm-5.1-1m-512xh20", "v4-flash-csa-32xh800", "qwen3.8-qsa-32xh800")
 AXES: dict[str, tuple[Any, ...]] = {
     "training.index_precision": ("bf16", "fp8"),
     "causal_skip": (True, False),
@@ -31,7 +33,7 @@ def grid(scenario: Scenario) -> dict[str, Any]:
         ``{"axes", "rows", "reported", "share_within_10_percent"}``; the shares count each result alone and all
         of them together.
     """
-    profile, draws = load_profile(scenario.profile), Draws(0)
+    profile, draws = profile_of(scenario), Draws(0)
     reported = {row.id: row.value for row in scenario.reported}
     wanted = {"P1": reported["P1"], "P4": reported["P4"], "P5": reported["P5 before"]}
     names = ("training.index_precision", "layout.vpp", "workload.global_batch_size")

@@ -15,6 +15,9 @@ class Group(StrEnum):
 
     paper = "paper"
     kernels = "kernels"
+    memory = "memory"
+    runs = "runs"
+    collectives = "collectives"
 
 
 def check(

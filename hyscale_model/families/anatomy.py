@@ -70,6 +70,7 @@ class Core:
         gathered_values: values a token contributes to what context ranks gather, compressed ones in part.
         ratio: tokens an entry stands for; ``entry_tokens``: keys attended for a selected entry.
         window: last tokens attended besides, as they are.
+        dropout: whether attention weights are dropped out, which unfused kernels keep a mask and a copy for.
     """
 
     form: Literal["sparse", "dense", "linear"]
@@ -82,6 +83,7 @@ class Core:
     ratio: int = 1
     entry_tokens: int = 1
     window: int = 0
+    dropout: bool = False
 
     @property
     def flops_per_key(self) -> int:
@@ -135,6 +137,7 @@ class FeedForward:
         matrices: 3 for gated (SwiGLU), 2 for plain ones.
         intermediate: width of the dense layer, or of one routed expert.
         experts, chosen: routed experts, and how many a token meets; 0 for dense.
+        groups, open_groups: groups the experts are divided into, and of how many a token may choose experts.
         shared_intermediate: summed width of the shared experts.
         router_parameters: of the gate, with biases.
         bias: biases of a dense layer.
@@ -145,6 +148,8 @@ class FeedForward:
     matrices: int = 3
     experts: int = 0
     chosen: int = 0
+    groups: int = 1
+    open_groups: int = 1
     shared_intermediate: int = 0
     router_parameters: int = 0
     bias: int = 0
@@ -171,6 +176,8 @@ class Anatomy:
         tied: whether the output head multiplies by the embedding, and so has no matrix of its own.
         table: parameters that are looked up, not multiplied (n-gram embeddings).
         streams: residual streams of hyper-connections; 1: an ordinary residual.
+        predicted: (attention kind, feed-forward kind) of each layer that predicts a further token, behind the last one.
+        dropout: whether each block ends with dropout, which keeps a mask.
     """
 
     hidden: int
@@ -184,6 +191,13 @@ class Anatomy:
     tied: bool = False
     table: int = 0
     streams: int = 1
+    predicted: tuple[tuple[AttentionKind, str], ...] = ()
+    dropout: bool = False
+
+    @property
+    def predicted_layers(self) -> int:
+        """Layers of multi-token prediction."""
+        return len(self.predicted)
 
     def attention(self, kind: str) -> Attention:
         """The attention of a kind."""

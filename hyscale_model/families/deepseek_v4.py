@@ -16,7 +16,9 @@ def v4_anatomy(model: DeepseekV4) -> Anatomy:
     """Layers by their compression ratio; all have experts."""
     hidden = model.hidden_size
     ratios = model.layer_ratios
-    attentions = [_attention(model, ratio) for ratio in dict.fromkeys(ratios)]
+    # The layers that predict further tokens attend to their window only.
+    predicted = (0,) * model.num_nextn_predict_layers
+    attentions = [_attention(model, ratio) for ratio in dict.fromkeys((*ratios, *predicted))]
     moe = experts_of(model)
     return Anatomy(
         hidden=hidden,
@@ -28,6 +30,7 @@ def v4_anatomy(model: DeepseekV4) -> Anatomy:
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
         tied=model.tie_word_embeddings,
+        predicted=tuple((compressed_kind(ratio), "moe") for ratio in predicted),
         streams=model.hc_mult,
     )
 

@@ -34,17 +34,18 @@ def grouped_anatomy(model: Llama | Qwen3Moe) -> Anatomy:
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
         tied=model.tie_word_embeddings,
+        predicted=(("gqa", ffn.kind),) * model.num_nextn_predict_layers,
     )
 
 
 def gpt_anatomy(model: Gpt) -> Anatomy:
     """GPT as Megatron-LM trains it: biases everywhere, LayerNorm, learned positions, output tied to the embedding."""
-    hidden, heads = model.hidden_size, model.num_attention_heads
+    hidden, heads, dropped = model.hidden_size, model.num_attention_heads, model.resid_pdrop > 0
     return Anatomy(
         hidden=hidden,
         vocabulary=model.vocab_size,
         layers=(("mha", "dense_ffn"),) * model.num_hidden_layers,
-        attentions=(_attention("mha", hidden, heads, heads, hidden // heads, 0, biased=True),),
+        attentions=(_attention("mha", hidden, heads, heads, hidden // heads, 0, biased=True, dropped=dropped),),
         feed_forwards=(
             FeedForward(
                 kind="dense_ffn",
@@ -57,11 +58,20 @@ def gpt_anatomy(model: Gpt) -> Anatomy:
         embedding=(model.vocab_size + model.max_position_embeddings) * hidden,
         head=2 * hidden if model.tie_word_embeddings else (model.vocab_size + 2) * hidden,
         tied=model.tie_word_embeddings,
+        predicted=(("mha", "dense_ffn"),) * model.num_nextn_predict_layers,
+        dropout=dropped,
     )
 
 
 def _attention(
-    kind: str, hidden: int, heads: int, groups: int, width: int, norms: int, biased: bool = False
+    kind: str,
+    hidden: int,
+    heads: int,
+    groups: int,
+    width: int,
+    norms: int,
+    biased: bool = False,
+    dropped: bool = False,
 ) -> Attention:
     qkv = (heads + 2 * groups) * width
     return Attention(
@@ -79,6 +89,7 @@ def _attention(
             key_width=width,
             value_width=width,
             gathered_values=2 * groups * width,
+            dropout=dropped,
         ),
         norm_parameters=norms,
         passed_values=2 * (heads + groups) * width,

@@ -32,6 +32,8 @@ def latent_anatomy(model: DeepseekV3 | SparseLatentModel) -> Anatomy:
         embedding=model.vocab_size * hidden,
         head=hidden if model.tie_word_embeddings else (model.vocab_size + 1) * hidden,
         tied=model.tie_word_embeddings,
+        # A layer that predicts computes an index of its own (GLM-5.2), and has experts.
+        predicted=((attentions[0].kind, "moe"),) * model.num_nextn_predict_layers,
     )
 
 
@@ -42,6 +44,8 @@ def experts_of(model: DeepseekV3 | SparseLatentModel | DeepseekV4) -> FeedForwar
         intermediate=model.moe_intermediate_size,
         experts=model.n_routed_experts,
         chosen=model.num_experts_per_tok,
+        groups=getattr(model, "n_group", 1),
+        open_groups=getattr(model, "topk_group", 1),
         shared_intermediate=model.n_shared_experts * model.moe_intermediate_size,
         router_parameters=(model.hidden_size + 1) * model.n_routed_experts,
     )
@@ -68,6 +72,16 @@ def _output(model: LatentModel) -> Projection:
 def _passed(model: LatentModel) -> int:
     """Norms of the low-rank queries and latents, rotary embedding of the queries: read and written."""
     return 2 * (model.q_lora_rank + _latent(model) + model.num_attention_heads * model.qk_rope_head_dim)
+
+
+def _assembled(model: DeepseekV3) -> int:
+    """Queries and keys put together from their parts with and without position, values cut out: read and written.
+
+    Dense latent attention hands its kernel whole heads (Megatron-LM megatron/core/transformer/
+    multi_latent_attention.py: two concatenations and a contiguous copy).
+    """
+    key = model.qk_nope_head_dim + model.qk_rope_head_dim
+    return 2 * model.num_attention_heads * (2 * key + model.v_head_dim)
 
 
 def _sparse(model: SparseLatentModel, own: bool) -> Attention:
@@ -121,8 +135,9 @@ def _dense(model: DeepseekV3) -> Attention:
             groups=heads,
             key_width=model.qk_nope_head_dim + model.qk_rope_head_dim,
             value_width=model.v_head_dim,
-            gathered_values=_latent(model),
+            # Context ranks exchange keys and values as the core reads them, not the latent (Megatron-Core, MLA).
+            gathered_values=heads * (model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim),
         ),
         norm_parameters=model.q_lora_rank + model.kv_lora_rank,
-        passed_values=_passed(model),
+        passed_values=_passed(model) + _assembled(model),
     )

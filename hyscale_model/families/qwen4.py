@@ -36,6 +36,7 @@ def qwen4_anatomy(model: Qwen4) -> Anatomy:
         tied=model.tie_word_embeddings,
         table=model.ple.rows * model.ple.row_width if model.ple else 0,
         streams=model.hc_count,
+        predicted=(("qsa", "moe"),) * model.num_nextn_predict_layers,
     )
 
 

@@ -92,7 +92,6 @@ QUIET = frozenset(
         "moe_router_dtype",
         "mrope_section",
         "n_ctx",
-        "n_group",
         "norm_topk_prob",
         "num_beams",
         "num_hash_layers",
@@ -140,7 +139,6 @@ QUIET = frozenset(
         "tokenizer_class",
         "top_k",
         "top_p",
-        "topk_group",
         "topk_method",
         "torch_dtype",
         "torchscript",
@@ -189,7 +187,6 @@ NEUTRAL_AT: Mapping[str, tuple[Any, ...]] = {
 
 # Why a field is left out, where more can be said than that it is not expressed.
 REASONS: Mapping[str, str] = {
-    "num_nextn_predict_layers": "layers of multi-token prediction are not expressed",
     "num_mtp_layers": "layers of multi-token prediction are not expressed",
     "mtp_num_hidden_layers": "layers of multi-token prediction are not expressed",
     "sliding_window": "not expressed: every layer attends to the whole sequence here",

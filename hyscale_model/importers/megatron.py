@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from hyscale_model.importers.imported import Entry, Imported
 from hyscale_model.importers.launch import Launch, parse_arguments, read_launch
@@ -11,7 +12,7 @@ from hyscale_model.importers.megatron_model import Fields, read_model
 from hyscale_model.importers.megatron_reader import DEFAULT, Reader
 from hyscale_model.importers.patterns import pipeline_layout
 from hyscale_model.scenario.fields import choices, hints
-from hyscale_model.scenario.schema import Layout, Training
+from hyscale_model.scenario.schema import Layout, RecomputeModule, Training
 
 # How context parallelism exchanges keys -> names the schema may have for it.
 _CONTEXT = {
@@ -21,6 +22,10 @@ _CONTEXT = {
     "a2a": ("alltoall", "a2a"),
     "a2a+p2p": ("a2a_p2p",),
 }
+# Names of switches that the layout has too, with dashes.
+_OVERLAPS = ("overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "overlap-moe-expert-parallel-comm")
+_MODULES = get_args(RecomputeModule)
+_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _BACKENDS = {"tilelang": "tilelang", "cudnn": "cudnn", "none": "unfused"}
 
 
@@ -115,16 +120,33 @@ def _layout(reader: Reader, model: Fields) -> Fields:
     _stage_layers(reader, layers, pp, fields)
     name = "interleaved" if fields["vpp"].value > 1 else "1f1b"
     fields["schedule"] = Entry(name, f"vpp = {fields['vpp'].value}", stated=False)
-    sharded = reader.flag("use-distributed-optimizer")
-    fields["zero"] = Entry(int(sharded.value), sharded.origin, sharded.stated)
+    fields["zero"] = _sharding(reader)
     if fields["cp"].value > 1:
-        _context(reader, fields)
+        _context(reader, fields, sparse="index_topk" in model)
     else:
         reader.text("cp-comm-type")
-    if fields["tp"].value > 1 and not reader.flag("sequence-parallel").value:
-        reader.note("sequence-parallel", "not set; what lies between tensor-parallel parts is cut by tokens here")
-    reader.flag("sequence-parallel")
+    shards = reader.flag("sequence-parallel")
+    fields["sequence_parallel"] = Entry(bool(shards.value), shards.origin, shards.stated)
+    for name in _OVERLAPS:
+        if name in reader:
+            fields[name.replace("-", "_")] = reader.flag(name)
+    blocking = reader.flag("no-overlap-p2p-communication")
+    if fields["vpp"].value > 1:
+        hidden = Entry(not blocking.value, f"{DEFAULT} with virtual stages", blocking.stated)
+        fields["overlap_p2p_comm"] = hidden
     return fields
+
+
+def _sharding(reader: Reader) -> Entry:
+    """The ZeRO stage: of the distributed optimizer, or of the sharding strategy of fully sharded data parallelism."""
+    strategy = reader.text("data-parallel-sharding-strategy")
+    fsdp = [name for name in ("use-megatron-fsdp", "use-torch-fsdp2") if reader.flag(name).value]
+    sharded = reader.flag("use-distributed-optimizer")
+    if fsdp and strategy in _STRATEGIES:
+        return Entry(_STRATEGIES[strategy], reader.origin("data-parallel-sharding-strategy"))
+    if fsdp:
+        return Entry(3, f"--{fsdp[0]}: everything is sharded")
+    return Entry(int(sharded.value), sharded.origin, sharded.stated)
 
 
 def _virtual_stages(reader: Reader, layers: int, pp: int) -> Entry:
@@ -147,12 +169,10 @@ def _stage_layers(reader: Reader, layers: int, pp: int, fields: Fields) -> None:
     if text is not None:
         stages = pipeline_layout(text)
         counts = [stage.lower().count("t") for stage in stages or []]
-        if stages is None or len(stages) % pp or not all(counts) or sum(counts) != layers:
+        if stages is None or len(stages) % pp or sum(counts) != layers:
             reader.note("pipeline-model-parallel-layout", "not expressed: layers are spread evenly")
             return
         origin = reader.origin("pipeline-model-parallel-layout")
-        if "m" in text.lower():
-            reader.note("pipeline-model-parallel-layout", "layers of multi-token prediction are not expressed")
         fields["stage_layers"] = Entry(counts, origin)
         fields["vpp"] = Entry(len(stages) // pp, origin)
         return
@@ -169,11 +189,12 @@ def _stage_layers(reader: Reader, layers: int, pp: int, fields: Fields) -> None:
     fields["stage_layers"] = Entry(counts, " and ".join(entry.origin for entry in ends))
 
 
-def _context(reader: Reader, fields: Fields) -> None:
+def _context(reader: Reader, fields: Fields, sparse: bool) -> None:
     text = reader.text("cp-comm-type")
     stated = text is not None
     kinds = set((text or "p2p").split())
-    offered = choices(hints(Layout)["cp_kind"])
+    # Sparse attention gathers keys, whatever the argument or its default says.
+    offered = ["allgather"] if sparse else choices(hints(Layout)["cp_kind"])
     if len(kinds) == 1:
         known = [name for name in _CONTEXT.get(kinds.pop(), ()) if name in offered]
         if known:
@@ -202,6 +223,15 @@ def _training(reader: Reader, sparse: bool) -> Fields:
     plain = reader.flag("bf16")
     fields: Fields = {"precision": precision or Entry("bf16", plain.origin, plain.stated)}
     fields["recompute"] = _recompute(reader)
+    if fields["recompute"].value == "selective":
+        fields["recompute_modules"] = _modules(reader)
+    else:
+        reader.text("recompute-modules")
+    if reader.text("attention-backend") == "unfused":
+        fields["attention_backend"] = Entry("unfused", reader.origin("attention-backend"))
+    implementation = reader.text("cross-entropy-fusion-impl") or "native"
+    if reader.flag("cross-entropy-loss-fusion").value and implementation in ("native", "te"):
+        fields["cross_entropy_fusion"] = Entry(implementation, reader.origin("cross-entropy-loss-fusion"))
     optimizer = reader.text("optimizer") or "adam"
     if optimizer not in choices(hints(Training)["optimizer"]):
         reader.note("optimizer", "not expressed: adam is assumed")
@@ -231,8 +261,20 @@ def _recompute(reader: Reader) -> Entry:
         _recomputed_layers(reader, method, layers.value if layers else 1)
         return Entry("full", reader.origin("recompute-granularity"))
     if granularity is not None:
-        reader.note("recompute-granularity", "not expressed: nothing is recomputed here")
-    return Entry("none", "nothing is recomputed" if granularity else "no --recompute-granularity", stated=False)
+        return Entry("selective", reader.origin("recompute-granularity"))
+    return Entry("none", "no --recompute-granularity", stated=False)
+
+
+def _modules(reader: Reader) -> Entry:
+    """Modules that are recomputed; those that the schema does not know are named."""
+    text = reader.text("recompute-modules")
+    if text is None:
+        return Entry(["core_attn"], f"{DEFAULT} of selective recomputation", stated=False)
+    asked = text.replace(",", " ").split()
+    unknown = [name for name in asked if name not in _MODULES]
+    if unknown:
+        reader.note("recompute-modules", f"not expressed: {', '.join(unknown)}")
+    return Entry([name for name in asked if name in _MODULES], reader.origin("recompute-modules"))
 
 
 def _recomputed_layers(reader: Reader, method: str | None, layers: int) -> None:

@@ -50,14 +50,8 @@ _QUIET_PATTERN = re.compile("|".join(_QUIET.split()))
 
 # Arguments that do matter, with what stands in their place.
 REASONS: Mapping[str, str] = {
-    "mtp-num-layers": "layers of multi-token prediction are not expressed",
-    "num-nextn-predict-layers": "layers of multi-token prediction are not expressed",
     "fp16": "not expressed: bf16 is assumed, at the same speed",
     "add-qkv-bias": "biases of the projections are not expressed",
-    "overlap-grad-reduce": "not expressed: the model has its own rule for what is hidden",
-    "overlap-param-gather": "not expressed: the model has its own rule for what is hidden",
-    "tp-comm-overlap": "not expressed: the model has its own rule for what is hidden",
-    "overlap-moe-expert-parallel-comm": "not expressed: the exchange of tokens is not hidden here",
     "delay-wgrad-compute": "not expressed: the exchange of tokens is not hidden here",
     "moe-shared-expert-overlap": "not expressed: shared experts do not hide the exchange of tokens here",
     "optimizer-cpu-offload": "not expressed: optimizer states stay on the device here",
@@ -68,9 +62,6 @@ REASONS: Mapping[str, str] = {
     "rampup-batch-size": "not expressed: the final batch size is taken",
     "dataloader-inter-document-masking": "say the lengths in workload.document_lengths",
     "use-precision-aware-optimizer": "not expressed: optimizer states are FP32 here",
-    "use-megatron-fsdp": "not expressed: layout.zero says how much is sharded",
-    "use-torch-fsdp2": "not expressed: layout.zero says how much is sharded",
-    "data-parallel-sharding-strategy": "not expressed: layout.zero says how much is sharded",
 }
 
 

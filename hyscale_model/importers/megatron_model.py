@@ -49,6 +49,9 @@ def read_model(reader: Reader, name: str) -> Fields:
         fields["intermediate_size"] = _width(reader, fields)
     else:
         _gpt(reader, fields)
+    predicted = reader.whole("mtp-num-layers", "num-nextn-predict-layers")
+    if predicted is not None:
+        fields["num_nextn_predict_layers"] = predicted
     # Only learned positions are parameters.
     reader.text("max-position-embeddings")
     if family not in ("gpt", "llama") and not reader.flag("swiglu").value:

@@ -6,18 +6,17 @@ its space, and attention is multi-query over k selected latents (DeepSeek-V3.2-E
 
 from __future__ import annotations
 
-import numpy as np
-
-from hyscale_model.arrays import Number, equals, where
-from hyscale_model.families.anatomy import Attention
-from hyscale_model.layers.common import elementwise, projection
+from hyscale_model.arrays import Number
+from hyscale_model.families.anatomy import Attention, Projection
+from hyscale_model.layers.common import cast, elementwise, projection
+from hyscale_model.layers.context import after_core, before_core, exchanged_values, reorder, scatter
 from hyscale_model.layers.core import core_operations
 from hyscale_model.layers.index_loss import index_backward_tasks, index_loss_tasks
 from hyscale_model.layers.memo import Memo
-from hyscale_model.layers.operation import Block, Factor, Operation, Task, Transfer
+from hyscale_model.layers.operation import Block, Factor, Task, Transfer
 from hyscale_model.layers.selection import KEEPS_INDICES, Selector, recomputed_selection, selection_tasks
 from hyscale_model.layers.sizes import BF16_BYTES, INT32_BYTES, Sizes, index_key_bytes
-from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
+from hyscale_model.layers.tensor_parallel import gather_again, gather_tokens, scatter_tokens
 from hyscale_model.scenario.schema import Scenario
 
 # Switches of a system that the parts of the core depend on; the rest of a part follows from layout and training.
@@ -32,12 +31,15 @@ def input_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int)
     forward = (
         elementwise("attention.norm", 2 * sizes.queries * hidden),
         *gather_tokens(sizes, case, hidden, "attention"),
+        *cast("projection.inputs", "projections", sizes.tokens * _read_values(attention, hidden), fp8),
         *(projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection") for each in attention.before),
         elementwise("projection.passes", passed, launches=4),
         *_index_projections(sizes, attention),
     )
     backward = (
+        *gather_again(sizes, case, hidden, "attention"),
         elementwise("projection.passes_backward", 1.5 * passed, launches=4),
+        *cast("projection.gradients", "projections", sizes.tokens * _given_values(attention.before, tp), fp8),
         *(
             projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection", products=2)
             for each in reversed(attention.before)
@@ -83,7 +85,9 @@ def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Facto
 def output_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int) -> Block:
     """From the core to the residual stream: the same for every system."""
     tp, fp8 = case.layout.tp, _fp8(case)
+    read = sum(each.groups * each.inputs for each in attention.after) / tp
     forward = (
+        *cast("projection.outputs", "projections", sizes.tokens * read, fp8),
         *(projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection") for each in attention.after),
         *scatter_tokens(sizes, case, hidden, "attention"),
         elementwise("attention.residual", 3 * sizes.queries * hidden),
@@ -91,6 +95,7 @@ def output_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int
     backward = (
         elementwise("attention.residual_backward", 3 * sizes.queries * hidden),
         *gather_tokens(sizes, case, hidden, "attention_backward"),
+        *cast("projection.output_gradients", "projections", sizes.tokens * _given_values(attention.after, tp), fp8),
         *(
             projection(each, "projections", sizes.tokens, tp, fp8, prefix="projection", products=2)
             for each in reversed(attention.after)
@@ -101,6 +106,16 @@ def output_block(case: Scenario, sizes: Sizes, attention: Attention, hidden: int
 
 def _fp8(case: Scenario) -> float:
     return float(case.training.precision == "fp8")
+
+
+def _read_values(attention: Attention, hidden: int) -> int:
+    """Distinct values a token brings to the projections before the core."""
+    return hidden + sum(each.groups * each.inputs for each in attention.before if each.inputs != hidden)
+
+
+def _given_values(projections: tuple[Projection, ...], tp: Number) -> Number:
+    """Values a token gets from projections on one tensor rank, as many as their gradients have."""
+    return sum(each.groups * each.outputs / (tp if each.split in ("outputs", "groups") else 1) for each in projections)
 
 
 def _offload(selector: Selector) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
@@ -121,25 +136,26 @@ def _core(
     """Reordering and attention of forward and recomputation, and all tasks of the core's backward."""
     core = attention.core
     pair = core_operations(case, sizes, core, factor)
+    if case.layout.cp_kind != "allgather" and not (isinstance(case.layout.cp, int) and case.layout.cp == 1):
+        forward = Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward)
+        return (
+            (*before_core(case, sizes, core, False), forward, *after_core(case, sizes, core, False)),
+            (
+                *before_core(case, sizes, core, True),
+                Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
+                *after_core(case, sizes, core, True),
+            ),
+        )
+    values = exchanged_values(case, core)
     attend = (
-        *_reorder("cp.keys_reorder", case, sizes, core.gathered_values, after=("cp.keys",)),
+        *reorder("cp.keys_reorder", case, sizes, values, after=("cp.keys",)),
         Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward, after=("cp.keys", "offload.load")),
     )
     return attend, (
         Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
-        *_scatter("cp.keys_gradient", case, sizes, core.gathered_values),
+        *scatter("cp.keys_gradient", case, sizes, values),
         *(_index_backward(case, sizes, attention, factor) if with_loss else ()),
     )
-
-
-def _reorder(name: str, case: Scenario, sizes: Sizes, width: Number, after: tuple[str, ...] = ()) -> tuple[Task, ...]:
-    """Puts a gathered sequence of ``width`` BF16 values a token from zigzag rank order into sequence order."""
-    zigzag = equals(case.layout.cp_order, "zigzag") * where(case.layout.cp > 1, 1.0, 0.0)
-    if not width or (not isinstance(zigzag, np.ndarray) and not zigzag):
-        return ()
-    moved = 2 * BF16_BYTES * sizes.held_tokens * width
-    work = Operation(family="elementwise", hbm_bytes=moved * zigzag, launches=zigzag)
-    return (Task(name=name, term="other_compute", work=work, after=after),)
 
 
 def _index_projections(sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
@@ -154,7 +170,9 @@ def _index_projections(sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
 
 def _gathers(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
     """All-gathers over context ranks; scoring needs the index keys, only attention needs keys and values."""
-    keys, index = gathered_bytes(sizes, attention)
+    if case.layout.cp_kind != "allgather":
+        return ()
+    keys, index = gathered_bytes(case, sizes, attention)
     term = "cp_communication_exposed"
     overlap = case.systems[0].cp_overlap == "behind_selection"
     tasks: list[Task] = []
@@ -166,14 +184,14 @@ def _gathers(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, 
         tasks.append(Task(name="cp.keys", term=term, work=work, blocking=not overlap))
     if attention.index is not None:
         width = attention.index.head_dim / attention.index.ratio
-        tasks += _reorder("cp.index_key_reorder", case, sizes, width)
+        tasks += reorder("cp.index_key_reorder", case, sizes, width)
     return tuple(tasks)
 
 
-def gathered_bytes(sizes: Sizes, attention: Attention) -> tuple[Number, Number]:
+def gathered_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Number, Number]:
     """Bytes of keys and values, and of index keys, of the whole micro-batch on one rank."""
     core, index = attention.core, attention.index
-    keys = sizes.held_tokens * core.gathered_values * BF16_BYTES
+    keys = sizes.held_tokens * exchanged_values(case, core) * BF16_BYTES
     if index is None:
         return keys, 0.0
     return keys, sizes.held_tokens / index.ratio * index_key_bytes(index.head_dim, sizes.fp8_index)
@@ -187,18 +205,6 @@ def _index_backward(case: Scenario, sizes: Sizes, attention: Attention, factor: 
     selector = Selector.of(case, index, sizes)
     return (
         *index_backward_tasks(selector, factor),
-        *_scatter("cp.index_key_gradient", case, sizes, width),
+        *scatter("cp.index_key_gradient", case, sizes, width),
         *(projection(each, "index_loss", sizes.queries, 1, 0.0, prefix="index.gradient") for each in index.projections),
-    )
-
-
-def _scatter(name: str, case: Scenario, sizes: Sizes, width: Number) -> tuple[Task, ...]:
-    """Zigzag order again, and reduce-scatter of a BF16 gradient of the gathered sequence."""
-    if not width:
-        return ()
-    payload = BF16_BYTES * sizes.held_tokens * width
-    work = Transfer(kind="reduce_scatter", group="cp", payload_bytes=payload)
-    return (
-        *_reorder(f"{name}_reorder", case, sizes, width),
-        Task(name=name, term="cp_communication_exposed", work=work),
     )

@@ -8,12 +8,19 @@ from hyscale_model.layers.operation import Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES
 from hyscale_model.layers.tiles import product_turns
 
+FP8_CAST_BYTES = 4
+
 
 def gemm(
     name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
 ) -> Task:
     """A product of ``tokens`` rows; its backward is two (input and weight gradient) of the same size."""
     return _product(name, term, tokens, inputs, outputs, 1, fp8, 2 if backward else 1)
+
+
+def inverse_depth(tokens: Number, inputs: Number, outputs: Number, products: int) -> Number:
+    """Mean of 1 over what products sum over: inputs forward, outputs and tokens in the two products of a backward."""
+    return 1 / inputs if products == 1 else (1 / outputs + 1 / tokens) / 2
 
 
 def projection(
@@ -32,16 +39,29 @@ def _product(
     weights, values = groups * inputs * outputs, groups * (inputs + outputs)
     # Forward writes outputs; of two gradients one is of inputs, the other of weights.
     written = tokens * groups * outputs if products == 1 else tokens * groups * inputs + weights
+    shallow = inverse_depth(tokens, inputs, outputs, products)
     work = Operation(
         family="gemm",
         flops=products * 2 * tokens * weights,
         hbm_bytes=products * BF16_BYTES * (tokens * values + weights),
         fp8=fp8,
+        inverse_depth=shallow,
         launches=products,
         units=lambda: {"values": written},
         turns=lambda sms: product_turns(tokens, groups * outputs, sms),
     )
     return Task(name=name, term=term, work=work)
+
+
+def cast(name: str, term: str, values: Number, fp8: Number) -> tuple[Task, ...]:
+    """BF16 values of a product's input as FP8, in both orientations that its forward and backward read.
+
+    2 bytes read and 2 x 1 written a value (Transformer Engine's rowwise and columnwise copies; scales are small).
+    """
+    if not fp8:
+        return ()
+    work = Operation(family="elementwise", hbm_bytes=FP8_CAST_BYTES * values)
+    return (Task(name=f"{name}.cast", term=term, work=work),)
 
 
 def elementwise(name: str, values: Number, term: str = "other_compute", launches: int = 1) -> Task:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from hyscale_model.arrays import Number, minimum, where
 from hyscale_model.families.anatomy import Core
 from hyscale_model.families.tokens import recurrence_flops
+from hyscale_model.layers.context import exchanged_values
 from hyscale_model.layers.operation import Factor, Operation
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes, mean_attended
 from hyscale_model.scenario.schema import Scenario
@@ -65,7 +66,7 @@ def attention_flops(case: Scenario, sizes: Sizes, core: Core) -> Number:
 def _traffic(case: Scenario, sizes: Sizes, core: Core) -> tuple[Number, Number]:
     """Bytes of queries and outputs, and of the keys and values of the whole sequence, BF16."""
     rows = sizes.tokens * core.heads / case.layout.tp * BF16_BYTES * (core.key_width + core.value_width)
-    return rows, sizes.held_tokens * core.gathered_values * BF16_BYTES
+    return rows, sizes.held_tokens * exchanged_values(case, core) * BF16_BYTES
 
 
 def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePair:
@@ -125,7 +126,29 @@ def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number) -> dict[str
     }
 
 
+# Bytes of a query, key and head that unfused kernels move, 16-bit scores: written, read and written by the masked
+# softmax, read by the product with the values; with dropout read and written again with a mask of one byte. Backward:
+# gradients of probabilities and scores written and read by the same kernels, probabilities read again.
+UNFUSED_TRAFFIC = {False: (8, 14), True: (13, 19)}
+
+
+def _unfused(case: Scenario, sizes: Sizes, core: Core, dropout: bool) -> CorePair:
+    """Two batched products over all keys, visible or not, with the softmax between them in memory."""
+    keys = sizes.mean_length()
+    flops = sizes.tokens * core.flops_per_key / case.layout.tp * keys
+    scores = sizes.tokens * core.heads / case.layout.tp * keys
+    forward, backward = UNFUSED_TRAFFIC[dropout]
+    # The products of scores and the passes over them do not overlap: they are kernels of their own.
+    return CorePair(
+        Operation(family="unfused_attention", flops=flops, hbm_bytes=forward * scores, launches=5),
+        Operation(family="unfused_attention", flops=2 * flops, hbm_bytes=backward * scores, launches=8),
+        "dense_attention",
+    )
+
+
 def _dense(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
+    if case.training.attention_backend == "unfused":
+        return _unfused(case, sizes, core, dropout=core.dropout)
     flops = attention_flops(case, sizes, core)
     traffic, keys = _traffic(case, sizes, core)
     # Compressed entries are one head that all query heads share, wider than common attention kernels take.

@@ -8,14 +8,22 @@ Floors per rank with n tokens, hidden h, intermediate i, t experts a token:
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, equals, where
+from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import FeedForward
-from hyscale_model.layers.common import elementwise, gemm
+from hyscale_model.layers.common import cast, elementwise, gemm, inverse_depth
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer, TransferKind
+from hyscale_model.layers.routing import busiest_load, copies_to, mean_load
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
-from hyscale_model.layers.tensor_parallel import gather_tokens, scatter_tokens
+from hyscale_model.layers.tensor_parallel import gather_again, gather_tokens, scatter_tokens
 from hyscale_model.layers.tiles import product_turns
 from hyscale_model.scenario.schema import Scenario
+
+# Small kernels around the top-k of a router: scores, normalisation, maps, auxiliary loss, counts of tokens (Megatron-LM
+# megatron/core/transformer/moe/{router,moe_utils,token_dispatcher}.py), over rows of one FP32 value an expert.
+ROUTING_LAUNCHES = 30
+ROUTING_PASSES = 2 * 12
+# Streams on which Transformer Engine runs the products of a rank's experts.
+EXPERT_STREAMS = 4
 
 
 def feed_forward_block(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int) -> Block:
@@ -29,6 +37,7 @@ def _dense(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward
     return (
         elementwise("ffn.norm", (2 + backward) * sizes.queries * hidden),
         *gather_tokens(sizes, case, hidden, "ffn"),
+        *(gather_again(sizes, case, hidden, "ffn") if backward else ()),
         *_two_products(
             "ffn", "dense_ffn", case, sizes, ffn.matrices, ffn.intermediate / case.layout.tp, hidden, backward
         ),
@@ -44,7 +53,9 @@ def _two_products(
     fp8 = float(case.training.precision == "fp8")
     passes = 2 if backward else 1
     up = matrices - 1
+    values = sizes.tokens * (hidden + (up if backward else 1) * width)
     return (
+        *cast(f"{name}.inputs", term, values, fp8),
         gemm(f"{name}.up", term, sizes.tokens, hidden, up * width, fp8, backward),
         elementwise(f"{name}.activation", passes * (up + 1) * sizes.tokens * width, term),
         gemm(f"{name}.down", term, sizes.tokens, width, hidden, fp8, backward),
@@ -53,10 +64,11 @@ def _two_products(
 
 def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: bool) -> tuple[Task, ...]:
     layout, rows = case.layout, sizes.queries
-    copies = rows * ffn.chosen
+    copies = rows * ffn.chosen * mean_load(case, ffn)
     tasks = [
         elementwise("moe.norm", (2 + backward) * rows * hidden),
         gemm("moe.router", "moe", rows, hidden, ffn.experts, 0.0, backward),
+        elementwise("moe.routing", ROUTING_PASSES * rows * ffn.experts, "moe", ROUTING_LAUNCHES),
         elementwise("moe.permute", 2 * copies * hidden, "moe", launches=3),
         _exchange("moe.dispatch", case, sizes, ffn, hidden),
         *_expert_tensor("moe.gather", "all_gather", case, copies, hidden),
@@ -71,6 +83,7 @@ def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: 
         width = ffn.shared_intermediate / layout.tp
         tasks += [
             *gather_tokens(sizes, case, hidden, "shared"),
+            *(gather_again(sizes, case, hidden, "shared") if backward else ()),
             *_two_products("moe.shared", "moe", case, sizes, ffn.matrices, width, hidden, backward),
             *scatter_tokens(sizes, case, hidden, "shared"),
         ]
@@ -86,17 +99,24 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
     weights = ffn.experts / layout.ep * ffn.matrices * hidden * width
     values = copies * (2 * hidden + ffn.matrices * width)
     written = passes * copies * ((ffn.matrices - 1) * width + hidden)
+    share = copies * layout.ep / ffn.experts
     experts = Operation(
         family="grouped_gemm",
         flops=flops,
         hbm_bytes=passes * BF16_BYTES * (weights + values),
         fp8=fp8,
-        launches=2 * passes,
+        inverse_depth=(
+            inverse_depth(share, hidden, (ffn.matrices - 1) * width, passes) * (ffn.matrices - 1)
+            + inverse_depth(share, width, hidden, passes)
+        )
+        / ffn.matrices,
+        # One product an expert (Transformer Engine's GroupedLinear), on several streams.
+        launches=2 * passes * ffn.experts / layout.ep / EXPERT_STREAMS,
         units=lambda: {"values": written},
         turns=lambda sms: product_turns(copies, (ffn.matrices - 1) * width, sms, ffn.experts / layout.ep),
     )
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
-    excess = case.training.moe_imbalance - 1
+    excess = busiest_load(case, ffn) / mean_load(case, ffn) - 1
     waits = Operation(
         family="grouped_gemm",
         flops=flops * excess,
@@ -104,7 +124,9 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
         launches=0,
         units=lambda: {"values": written * excess},
     )
+    cast_values = copies * (hidden + (1 if passes == 1 else ffn.matrices - 1) * width)
     return (
+        *cast("moe.expert_inputs", "moe", cast_values, fp8),
         Task(name="moe.experts", term="moe", work=experts),
         Task(name="moe.activation", term="moe", work=Operation(family="elementwise", hbm_bytes=activation)),
         Task(name="moe.wait", term="waiting", work=waits),
@@ -114,16 +136,20 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
 def _exchange(name: str, case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int) -> Task:
     """All-to-all of token copies, as long as at the busiest rank.
 
-    Plain all-to-all sends a token once to each of its experts. DeepEP sends it once to each node that holds one,
-    or, inside a single node, once to each such rank.
+    Plain all-to-all sends a token once to each of its experts. DeepEP sends it once to each node that holds one, where
+    it goes on to each such rank.
     """
-    layout, experts = case.layout, ffn.chosen
-    nodes = layout.ep * layout.etp / case.cluster.gpus_per_node
-    holders = where(nodes > 1, nodes, layout.ep)
-    copies = where(equals(case.systems[0].dispatcher, "deepep"), distinct(holders, experts), experts)
-    sent = sizes.queries * copies
-    payload = case.training.moe_imbalance * sent * hidden * BF16_BYTES
-    work = Transfer(kind="all_to_all", group="ep", payload_bytes=payload)
+    layout, dispatcher = case.layout, case.systems[0].dispatcher
+    tokens = busiest_load(case, ffn) * sizes.queries * hidden * BF16_BYTES
+    nodes = maximum(layout.ep * layout.etp / case.cluster.gpus_per_node, 1)
+    to_nodes, to_ranks = copies_to(nodes, ffn), copies_to(layout.ep, ffn)
+    if isinstance(dispatcher, str) and dispatcher == "deepep":
+        work = Transfer(kind="deepep", group="ep", payload_bytes=tokens, node_copies=to_nodes, rank_copies=to_ranks)
+    else:
+        # Where dispatchers are drawn, DeepEP is the all-to-all of what crosses its slower link.
+        fewer = where(nodes > 1, to_nodes, to_ranks)
+        copies = where(equals(dispatcher, "deepep"), fewer, ffn.chosen)
+        work = Transfer(kind="all_to_all", group="ep", payload_bytes=tokens * copies)
     return Task(name=name, term="ep_communication_exposed", work=work)
 
 
@@ -135,8 +161,3 @@ def _expert_tensor(name: str, kind: TransferKind, case: Scenario, copies: Number
     payload = BF16_BYTES * copies * etp * hidden
     work = Transfer(kind=kind, group="etp", payload_bytes=payload)
     return (Task(name=name, term="ep_communication_exposed", work=work),)
-
-
-def distinct(holders: Number, experts: Number) -> Number:
-    """Mean number of distinct holders (nodes, ranks) of a token's t experts, uniform routing: N (1 - (1 - 1/N)^t)."""
-    return holders * (1 - (1 - 1 / holders) ** experts)

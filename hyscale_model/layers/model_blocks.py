@@ -8,7 +8,7 @@ import numpy as np
 
 from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.layers.attention import core_block, input_block, output_block
-from hyscale_model.layers.ends import embedding_block, head_block
+from hyscale_model.layers.ends import embedding_block, head_block, prediction_block
 from hyscale_model.layers.feed_forward import feed_forward_block
 from hyscale_model.layers.hyper import hyper_block
 from hyscale_model.layers.memo import Memo
@@ -22,7 +22,9 @@ def block_names(body: Anatomy) -> tuple[str, ...]:
     """Blocks of a model: three for each kind of attention, one for each feed-forward, the ends."""
     names = [f"{attention.kind}.{part}" for attention in body.attentions for part in ("input", "core", "output")]
     names += [ffn.kind for ffn in body.feed_forwards]
-    return (*names, *(["hyper"] if body.streams > 1 else []), "embedding", "head")
+    names += ["hyper"] if body.streams > 1 else []
+    names += ["mtp"] if body.predicted else []
+    return (*names, "embedding", "head")
 
 
 def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tuple[Block, ...]:
@@ -43,6 +45,8 @@ def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tu
         )
     if body.streams > 1:
         blocks.append(memo.part("hyper", case, (), lambda: hyper_block(sizes, body)))
+    if body.predicted:
+        blocks.append(memo.part("mtp", case, (), lambda: prediction_block(case, sizes, body)))
     blocks += [
         memo.part("embedding", case, (), lambda: embedding_block(sizes, body)),
         memo.part("head", case, (), lambda: head_block(case, sizes, body)),
@@ -52,15 +56,15 @@ def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tu
 
 @lru_cache(maxsize=1024)
 def block_counts(body: Anatomy, stage_layers: tuple[int, ...]) -> np.ndarray:
-    """Blocks of each virtual stage, shape (stages, len(block_names)).
+    """Blocks of each virtual stage, shape (stages, len(block_names)); the last one predicts further tokens.
 
     Args:
         body: the model.
         stage_layers: layers of each virtual stage in pipeline order; sums to the layers of the model.
     """
     names = block_names(body)
-    of_layer = np.zeros((len(body.layers), len(names)))
-    for row, (attention, ffn) in enumerate(body.layers):
+    of_layer = np.zeros((len(body.layers) + body.predicted_layers, len(names)))
+    for row, (attention, ffn) in enumerate((*body.layers, *body.predicted)):
         for name in (*(f"{attention}.{part}" for part in ("input", "core", "output")), ffn):
             of_layer[row, names.index(name)] = 1
     if body.streams > 1:
@@ -69,6 +73,9 @@ def block_counts(body: Anatomy, stage_layers: tuple[int, ...]) -> np.ndarray:
     counts = np.stack(
         [of_layer[end - layers : end].sum(axis=0) for end, layers in zip(ends, stage_layers, strict=True)]
     )
+    if body.predicted:
+        counts[-1] += of_layer[len(body.layers) :].sum(axis=0)
+        counts[-1, names.index("mtp")] = body.predicted_layers
     counts[0, names.index("embedding")] = 1
     counts[-1, names.index("head")] = 1
     counts.flags.writeable = False

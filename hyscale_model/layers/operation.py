@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from hyscale_model.arrays import Number
 
 Phase = Literal["forward", "recompute", "backward"]
-TransferKind = Literal["all_gather", "reduce_scatter", "all_to_all", "send", "copy"]
+TransferKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "deepep", "send", "copy"]
 # Parallel dimensions; edp: data-parallel ranks of experts, host: the memory of the node.
 GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "host"]
 # Names a dimensionless factor of the profile (overhead of an epilogue, overlap of neighbours) and gives its draws.
@@ -31,6 +31,8 @@ class Operation:
         hbm_bytes: fewest bytes that cross HBM (inputs once, outputs once).
         sm_work: work in the unit of the family's SM rate; None: the same as ``flops``.
         fp8: 1 where operands are FP8, else BF16.
+        inverse_depth: mean of 1 over the length that is summed over, of the products of a matrix kernel; 0: a kernel
+            whose rate does not depend on it.
         launches: kernels launched.
         units: further work by unit, as calibrations count it (see ``hyscale_calibration.work``); asked for only
             where a profile prices it, since most profiles do not.
@@ -43,6 +45,7 @@ class Operation:
     hbm_bytes: Number = 0.0
     sm_work: Number | None = None
     fp8: Number = 0.0
+    inverse_depth: Number = 0.0
     launches: Number = 1
     units: Callable[[], Mapping[str, Number]] | None = None
     turns: Callable[[int], Number] | None = None
@@ -56,13 +59,16 @@ class Transfer:
     Attributes:
         kind: the collective.
         group: parallel dimension it runs over.
-        payload_bytes: all_gather and reduce_scatter: the whole gathered buffer; all_to_all, send and copy:
-            what one rank sends.
+        payload_bytes: all_gather, reduce_scatter and all_reduce: the whole gathered buffer; all_to_all, send and copy:
+            what one rank sends; deepep: one copy of every token.
+        node_copies, rank_copies: deepep: to how many nodes, and to how many ranks, a token goes.
     """
 
     kind: TransferKind
     group: GroupName
     payload_bytes: Number
+    node_copies: Number = 0.0
+    rank_copies: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

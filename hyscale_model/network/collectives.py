@@ -2,13 +2,18 @@
 
 A group of g ranks with m of them on a node moves, for a payload of B bytes,
     all_gather, reduce_scatter   B (g - 1) / g over the slower of NVLink and the m adapters of a node (one ring a rail)
+    all_reduce                   twice that
     all_to_all                   B (g - m) / g over a rank's own adapter, beside B (m - 1) / g over NVLink
+    deepep                       the larger of B n (nodes - 1) / nodes over a rank's own adapter and B r (m - 1) / m
+                                 over NVLink, at most at the rate its SMs copy, where a token goes to n nodes, r ranks
     send                         B over an adapter, or NVLink inside a node
     copy to the host             B over PCIe
 Bus bandwidth is the link rate times the measured efficiency of the cluster (NCCL tests).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +25,8 @@ from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.scenario.schema import Cluster, Scenario
 
 BYTES_PER_GBIT = 1e9 / 8
+# Transfers of equal cost a byte: kind, group, copies of a token.
+Key = tuple[TransferKind, GroupName, Any, Any]
 
 
 class Network:
@@ -33,8 +40,9 @@ class Network:
 
     def __init__(self, case: Scenario, sizes: Sizes, coefficients: Coefficients) -> None:
         self._case, self._sizes, self._coefficients = case, sizes, coefficients
-        self._costs: dict[tuple[TransferKind, GroupName], tuple[Number, Number]] = {}
-        self._numbers: dict[tuple[TransferKind, GroupName], tuple[int, int]] = {}
+        self._costs: dict[Key, tuple[Number, Number]] = {}
+        self._numbers: dict[Key, tuple[int, int]] = {}
+        self._held: list[Transfer] = []
 
     def cost(self, transfer: Transfer) -> Cost:
         """Seconds of one collective; 0 over a single rank."""
@@ -42,7 +50,7 @@ class Network:
         payload = transfer.payload_bytes
         if _over_points(per_byte) or _over_points(latency) or not varies_over_points_only(payload):
             return Cost(rest=payload * per_byte + latency)
-        key = (transfer.kind, transfer.group)
+        key = _key(transfer)
         if key not in self._numbers:
             self._numbers[key] = self._coefficients.register(per_byte), self._coefficients.register(latency)
         byte, once = self._numbers[key]
@@ -54,16 +62,41 @@ class Network:
         return transfer.payload_bytes * per_byte + latency
 
     def _terms(self, transfer: Transfer) -> tuple[Number, Number]:
-        key = (transfer.kind, transfer.group)
+        key = _key(transfer)
         if key not in self._costs:
-            self._costs[key] = self._cost(transfer.kind, transfer.group)
+            # Copies that are arrays count by identity, so the transfer is held.
+            self._held.append(transfer)
+            self._costs[key] = self._cost(transfer)
         return self._costs[key]
 
-    def _cost(self, kind: TransferKind, name: GroupName) -> tuple[Number, Number]:
+    def _cost(self, transfer: Transfer) -> tuple[Number, Number]:
         cluster = self._case.cluster
-        if name == "host":
+        if transfer.group == "host":
             return 1 / (cluster.gpu.pcie_bytes_per_s * cluster.pcie_efficiency), 0.0
-        return cost(kind, group(name, self._case, self._sizes), cluster)
+        ranks = group(transfer.group, self._case, self._sizes)
+        if transfer.kind == "deepep":
+            return deepep_cost(ranks, cluster, transfer.node_copies, transfer.rank_copies)
+        return cost(transfer.kind, ranks, cluster)
+
+
+def _key(transfer: Transfer) -> Key:
+    nodes, ranks = (
+        id(each) if isinstance(each, np.ndarray) else each for each in (transfer.node_copies, transfer.rank_copies)
+    )
+    return transfer.kind, transfer.group, nodes, ranks
+
+
+def deepep_cost(ranks: Group, cluster: Cluster, node_copies: Number, rank_copies: Number) -> tuple[Number, Number]:
+    """Seconds a byte of one copy of every token, and seconds of latency."""
+    adapter = cluster.nic_gbit_per_gpu * BYTES_PER_GBIT * cluster.alltoall_efficiency
+    nvlink = cluster.gpu.nvlink_bytes_per_s * cluster.nvlink_efficiency
+    if cluster.gpu.deepep_bytes_per_s is not None:
+        nvlink = minimum(nvlink, cluster.gpu.deepep_bytes_per_s)
+    remote, local = (ranks.nodes - 1) / ranks.nodes, (ranks.local - 1) / ranks.local
+    per_byte = maximum(node_copies * remote / adapter, rank_copies * local / nvlink)
+    latency = (ranks.nodes - 1) * cluster.nic_latency_s + cluster.nvlink_latency_s
+    several = ranks.size > 1
+    return where(several, per_byte, 0.0), where(several, latency, 0.0)
 
 
 def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Number]:
@@ -82,11 +115,12 @@ def cost(kind: TransferKind, ranks: Group, cluster: Cluster) -> tuple[Number, Nu
         latency = where(crosses, (ranks.nodes - 1) * cluster.nic_latency_s, 0.0) + cluster.nvlink_latency_s
     else:
         bandwidth = where(crosses, minimum(nvlink, adapter * local), nvlink)
-        per_byte = (size - 1) / size / bandwidth
+        # A ring all-reduce scatters sums and gathers them.
+        rounds = 2 if kind == "all_reduce" else 1
+        per_byte = rounds * (size - 1) / size / bandwidth
         # Ring steps: a hop inside a node costs NVLink latency, one between nodes adapter latency.
-        latency = (size - ranks.nodes) * cluster.nvlink_latency_s + where(
-            crosses, ranks.nodes, 0.0
-        ) * cluster.nic_latency_s
+        between = where(crosses, ranks.nodes, 0.0) * cluster.nic_latency_s
+        latency = rounds * ((size - ranks.nodes) * cluster.nvlink_latency_s + between)
     several = size > 1
     return where(several, per_byte, 0.0), where(several, latency, 0.0)
 

@@ -13,7 +13,7 @@ from hyscale_model.rates.measured import parse_measured
 from hyscale_model.rates.profile import Profile
 from hyscale_model.scenario.fields import suggest
 from hyscale_model.scenario.load import load
-from hyscale_model.scenario.schema import Gpu
+from hyscale_model.scenario.schema import Gpu, Scenario
 
 
 @lru_cache(maxsize=64)
@@ -22,16 +22,21 @@ def gpu_named(name: str) -> Gpu:
     return Gpu(name=name, **catalog.entry("gpus", name).values)
 
 
-# Rates of what a measured profile has no fit of.
-BASE = "published"
+# The shipped rates of an architecture other than Hopper, where a scenario asks for the published ones; and of what a
+# measured profile has no fit of.
+PUBLISHED = "published"
 
 
-def load_profile(name: str) -> Profile:
+def load_profile(name: str, architecture: str = "hopper") -> Profile:
     """A measured or shipped profile by name, or a profile file by path.
+
+    ``published`` stands for that of the architecture.
 
     Raises:
         InputError: there is no such profile, or it cannot be used.
     """
+    if name == PUBLISHED and f"{name}-{architecture}" in catalog.names("profiles"):
+        return _shipped(f"{name}-{architecture}")
     if name not in catalog.names("profiles"):
         known = measured.paths()
         if name in known:
@@ -53,7 +58,12 @@ def _measured(path: Path) -> Profile:
 
 @lru_cache(maxsize=16)
 def _parsed(path: Path, _written: int) -> Profile:
-    return parse_measured(measured.read(path), _shipped(BASE), str(path))
+    return parse_measured(measured.read(path), _shipped(PUBLISHED), str(path))
+
+
+def profile_of(scenario: Scenario) -> Profile:
+    """The profile a scenario names, for the architecture of its GPU."""
+    return load_profile(scenario.profile, scenario.cluster.gpu.architecture)
 
 
 @lru_cache(maxsize=8)

@@ -22,6 +22,14 @@ from hyscale_model.scenario.schema import Gpu
 
 RESOURCES = ("tensor", "sm", "hbm")
 
+# Filling and emptying a tile of a product takes as long as so many steps of its sum in 16 bit on an SM of 4,096 FLOP a
+# clock, twice as many in 8 bit: DeepGEMM on H800 keeps 1,470, 1,166 and 748 TFLOP/s at depths of 16,384, 1,536 and 512
+# (deepseek-ai/DeepGEMM PR #73), cuBLAS BF16 on H100 721 and 674 at 8,192 and 2,048 (AIConfigurator gemm tables).
+EDGE_DEPTH = 250
+EDGE_FLOP_PER_SM_CLOCK = 4096
+# The depth that rates of products are stated for.
+REFERENCE_DEPTH = 4096
+
 
 def rest_of(whole: np.ndarray, known: np.ndarray, serial: Number) -> np.ndarray:
     """The time x with together(serial, x, known) = whole; 0 where ``known`` alone takes as long."""
@@ -79,7 +87,9 @@ class _Resources:
     serial: np.ndarray
     turns: bool
 
-    def used(self, operation: Operation, sms: int) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
+    def used(
+        self, operation: Operation, sms: int, flops: Number
+    ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
         """Coefficients and amounts by resource, with its name in ``RESOURCES``."""
         turns = operation.turns(sms) if self.turns and operation.turns is not None else 1.0
         passed = operation.passed_bytes if self.turns else 0.0
@@ -87,7 +97,7 @@ class _Resources:
             ("hbm", ((self.hbm, operation.hbm_bytes - passed),))
         ]
         if self.tensor:
-            found.append(("tensor", ((self.tensor, operation.flops * turns),)))
+            found.append(("tensor", ((self.tensor, flops * turns),)))
         for path in self.sm:
             found.append(("sm", tuple((each, _amount(operation, unit) * turns) for unit, each in path)))
         return found
@@ -121,6 +131,7 @@ class Rates:
         self.coefficients = Coefficients(draws.width)
         self.serial = self.factor("serial_share")
         self._in_step = self.factor("step_over_kernels")
+        self._edge = EDGE_DEPTH * gpu.bf16_flops / (gpu.sms * gpu.boost_hz) / EDGE_FLOP_PER_SM_CLOCK
         self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         self._origins: dict[tuple[str, str, str], Origin] = {}
         # By family and precision; a precision that is drawn counts by the identity of its array, which is held.
@@ -170,10 +181,24 @@ class Rates:
             rest = rest / self.factor("transfer")
         return rest / (family.sm.fp8_ratio if precision == "fp8" else 1.0)
 
+    def _flops(self, operation: Operation) -> Number:
+        """FLOP of a product as if it were deep: what begins and ends a tile takes the time of ``EDGE_DEPTH`` steps."""
+        if isinstance(operation.inverse_depth, float) and not operation.inverse_depth:
+            return operation.flops
+        edge = self._edge * (1 + operation.fp8)
+        return operation.flops * (1 + edge * operation.inverse_depth) / (1 + edge / REFERENCE_DEPTH)
+
+    def _used(
+        self, resources: _Resources, operation: Operation
+    ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
+        """Coefficients and amounts by resource; a fitted law has what tiles lose at their ends in units of its own."""
+        flops = operation.flops if resources.turns else self._flops(operation)
+        return resources.used(operation, self.gpu.sms, flops)
+
     def cost(self, operation: Operation) -> Cost:
         """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
         resources = self._resources(operation)
-        used = [amounts for _, amounts in resources.used(operation, self.gpu.sms)]
+        used = [amounts for _, amounts in self._used(resources, operation)]
         parts = [part for resource in used for part in resource]
         launches = operation.launches
         passed = operation.passed_bytes if resources.turns else 0.0
@@ -208,7 +233,7 @@ class Rates:
         resources = self._resources(operation)
         parts = [
             (name, sum(_first(amount) * each.nominal for each, amount in amounts))
-            for name, amounts in resources.used(operation, self.gpu.sms)
+            for name, amounts in self._used(resources, operation)
         ]
         resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
         serial, launch_s, in_step = (

@@ -67,7 +67,7 @@ def _summary(data: Mapping[str, Any], console: Console) -> None:
         return
     console.print("Predicted against reported", style="bold cyan")
     rows = []
-    for group, entry in summary.items():
+    for group, entry in _with_parts(summary):
         families = entry.get("families")
         rows.append(
             [
@@ -103,6 +103,14 @@ def _families(group: str, families: Mapping[str, Any], console: Console) -> None
     ]
     head = ["family", "rows", "median", "bias", "inside 80 %", "worst"]
     console.print(canvas.plain_table(head, rows, left=(0, 5), fold=(0, 5)))
+
+
+def _with_parts(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each group, then its splits and series."""
+    for group, entry in summary.items():
+        yield group, entry
+        for part, of_part in (entry.get("parts") or {}).items():
+            yield f"  {part.replace('_', ' ')}", of_part
 
 
 def _worst(worst: Any) -> str:

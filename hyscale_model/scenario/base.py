@@ -26,6 +26,8 @@ Count: TypeAlias = Annotated[int, BeforeValidator(whole), Field(ge=1, le=10**15)
 CountOrZero: TypeAlias = Annotated[int, BeforeValidator(whole), Field(ge=0, le=10**15)]
 Positive: TypeAlias = Annotated[float, BeforeValidator(number), Field(gt=0, allow_inf_nan=False)]
 Fraction: TypeAlias = Annotated[float, BeforeValidator(number), Field(gt=0, le=1, allow_inf_nan=False)]
+NotNegative: TypeAlias = Annotated[float, BeforeValidator(number), Field(ge=0, allow_inf_nan=False)]
+Probability: TypeAlias = Annotated[float, BeforeValidator(number), Field(ge=0, lt=1, allow_inf_nan=False)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 Text: TypeAlias = Annotated[str, Field(min_length=1)]
 

@@ -144,6 +144,49 @@ def check_heads(case: Scenario, system: System) -> None:
         refuse(system, "layout.ep", problem, f"a divisor of {count}")
 
 
+# Modules of selective recomputation -> the field that a model with such a module has.
+_MODULE_FIELDS = {
+    "mla_up_proj": ("kv_lora_rank", "latent attention"),
+    "moe": ("num_experts_per_tok", "experts"),
+    "moe_act": ("num_experts_per_tok", "experts"),
+    "shared_experts": ("n_shared_experts", "shared experts"),
+}
+
+
+def check_recompute(case: Scenario, system: System) -> None:
+    """Checks that the model has the modules that selective recomputation names.
+
+    Raises:
+        InputError: it lacks one.
+    """
+    if case.training.recompute != "selective":
+        return
+    for name in case.training.recompute_modules:
+        field, what = _MODULE_FIELDS.get(name, ("hidden_size", ""))
+        if not hasattr(case.model, field):
+            problem = f"{name} is to be recomputed, and {case.model.name} ({case.model.model_type}) has no {what}"
+            refuse(system, "training.recompute_modules", problem, "modules that the model has")
+
+
+def check_context(case: Scenario, system: System) -> None:
+    """Checks that context ranks exchange keys in a way that exists for the model's attention.
+
+    Raises:
+        InputError: ring or all-to-all for attention that selects keys, or more ranks than heads to trade.
+    """
+    layout, model = case.layout, case.model
+    if layout.cp_kind == "allgather" or layout.cp == 1:
+        return
+    dense = {"mla", "gqa", "mha"}
+    if not set(layer_kinds(model)) <= dense:
+        problem = f"cp_kind is {layout.cp_kind}, and {model.name} ({model.model_type}) has layers that select keys"
+        refuse(system, "layout.cp_kind", problem, "allgather, the only one for sparse attention")
+    heads = model.num_attention_heads // layout.tp
+    if layout.cp_kind == "alltoall" and heads % layout.cp:
+        problem = f"cp = {layout.cp} ranks cannot trade tokens for the {heads} heads of a tensor rank evenly"
+        refuse(system, "layout.cp", problem, f"a divisor of {heads}, or another cp_kind")
+
+
 def check_shared_index(case: Scenario, system: System) -> None:
     """Checks that each virtual stage begins on a layer that computes its index, where layers share one.
 

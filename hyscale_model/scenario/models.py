@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from hyscale_model.scenario.base import STRICT, Count, CountOrZero, Flag, Positive, Text, assumed, whole
+from hyscale_model.scenario.base import STRICT, Count, CountOrZero, Flag, Positive, Probability, Text, assumed, whole
 
 # No model has more than a few hundred layers, and each one is looked at.
 LayerCount: TypeAlias = Annotated[int, BeforeValidator(whole), Field(ge=1, le=2000)]
@@ -31,6 +31,7 @@ class Transformer:
     num_hidden_layers: LayerCount
     num_attention_heads: Count
     tie_word_embeddings: Flag = assumed(False, "large checkpoints keep an output head of their own")
+    num_nextn_predict_layers: CountOrZero = assumed(0, "not trained with multi-token prediction unless it is stated")
     published_parameters: Positive | None = assumed(None, NONE_STATED)
     published_active_parameters: Positive | None = assumed(None, NONE_STATED)
 
@@ -50,6 +51,8 @@ class LatentModel(Transformer):
     n_routed_experts: Count
     num_experts_per_tok: Count
     n_shared_experts: CountOrZero
+    n_group: Count = assumed(1, "a token may choose among all experts")
+    topk_group: Count = assumed(1, "a token may choose among all experts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +173,7 @@ class Gpt(Transformer):
     model_type: Literal["gpt"]
     intermediate_size: Count
     max_position_embeddings: Count
+    resid_pdrop: Probability = assumed(0.1, "GPT trains with dropout of 0.1 (Hugging Face GPT2Config)")
 
 
 Model: TypeAlias = Annotated[

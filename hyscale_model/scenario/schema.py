@@ -19,8 +19,10 @@ from pydantic import BeforeValidator, Field
 from hyscale_model.scenario.base import (
     STRICT,
     Count,
+    CountOrZero,
     Flag,
     Fraction,
+    NotNegative,
     Positive,
     Text,
     assumed,
@@ -48,6 +50,7 @@ class Gpu:
     l2_bytes: Positive
     nvlink_bytes_per_s: Positive
     pcie_bytes_per_s: Positive
+    deepep_bytes_per_s: Positive | None = assumed(None, "DeepEP copies as fast as NVLink takes it")
     power_watts: Positive | None = assumed(None, "no power limit of the board stated for this GPU")
 
 
@@ -90,14 +93,24 @@ class Layout:
     cp: Count = assumed(1, "Megatron-LM default context-parallel-size")
     ep: Count = assumed(1, "Megatron-LM default expert-model-parallel-size")
     etp: Count = assumed(1, "experts are not split over tensor ranks")
-    zero: Annotated[int, BeforeValidator(whole), Field(ge=0, le=1)] = assumed(
+    zero: Annotated[int, BeforeValidator(whole), Field(ge=0, le=3)] = assumed(
         1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
     )
-    schedule: Literal["1f1b", "interleaved"] = assumed("1f1b", "Megatron-LM default without virtual stages")
-    cp_kind: Literal["allgather"] = assumed("allgather", "the only context parallelism Megatron-Core has for DSA")
+    sequence_parallel: Flag = assumed(True, "Megatron-LM users set it with tensor parallelism, experts need it")
+    schedule: Literal["1f1b", "interleaved", "zero_bubble"] = assumed(
+        "1f1b", "Megatron-LM default without virtual stages"
+    )
+    cp_kind: Literal["allgather", "ring", "alltoall"] = assumed(
+        "allgather", "the only context parallelism Megatron-Core has for DSA"
+    )
     cp_order: Literal["zigzag", "contiguous"] = assumed("zigzag", "Megatron-LM cuts sequences in zigzag order")
+    overlap_grad_reduce: Flag = assumed(False, "Megatron-LM default: gradients are reduced after the last backward")
+    overlap_param_gather: Flag = assumed(False, "Megatron-LM default: parameters are gathered before the first forward")
+    overlap_p2p_comm: Flag = assumed(False, "sends of a pipeline block their sender")
+    tp_comm_overlap: Flag = assumed(False, "Megatron-LM default: tensor-parallel collectives are not cut into pieces")
+    overlap_moe_expert_parallel_comm: Flag = assumed(False, "Megatron-LM default: token exchange blocks its layer")
     index_balance: Flag = assumed(True, "complementary head and tail chunks for the indexer; worth 4-7 % of a step")
-    stage_layers: tuple[Count, ...] | None = assumed(
+    stage_layers: tuple[CountOrZero, ...] | None = assumed(
         None,
         "layers are spread evenly over virtual stages, the remainder goes to the middle of the pipeline; where layers "
         "share an index, each stage begins on one that computes it",
@@ -126,6 +139,10 @@ class Workload:
     document_lengths: Literal["none"] | Count | DocumentLengths = assumed("none", "each sequence is one document")
 
 
+# Names of Megatron-LM's --recompute-modules.
+RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """Precisions, recomputation and losses."""
@@ -134,13 +151,23 @@ class Training:
 
     precision: Literal["bf16", "fp8"] = assumed("bf16", "precision of published GLM-5 long-context recipes on Hopper")
     index_precision: Literal["bf16", "fp8"] = assumed("bf16", "Megatron-Core scores in BF16 unless told otherwise")
-    recompute: Literal["full", "none"] = assumed("full", "published long-context GLM-5 recipes recompute every layer")
+    recompute: Literal["full", "selective", "none"] = assumed(
+        "full", "published long-context GLM-5 recipes recompute every layer"
+    )
+    recompute_modules: tuple[RecomputeModule, ...] = assumed(
+        ("core_attn",), "Megatron-LM default of selective recomputation; not used by the others"
+    )
+    attention_backend: Literal["fused", "unfused"] = assumed("fused", "cuDNN or FlashAttention store no scores")
+    cross_entropy_fusion: Literal["none", "native", "te"] = assumed("none", "Megatron-LM default")
     optimizer: Literal["adam"] = assumed("adam", "Megatron-LM default")
+    optimizer_state_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM keeps the moments in FP32")
     gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
     index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
     moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
         1.0, "balanced routing: the busiest rank has the mean load"
     )
+    moe_load_variation: NotNegative = assumed(0.0, "experts share the tokens of a micro-batch evenly")
+    moe_expert_capacity_factor: Positive | None = assumed(None, "Megatron-LM default: no token is dropped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,13 @@ from typing import Any
 
 from hyscale_model.errors import InputError
 from hyscale_model.scenario.fields import OVERRIDES, FieldType, assign, hints, suggest
-from hyscale_model.scenario.model_rules import check_heads, check_model, check_shared_index
+from hyscale_model.scenario.model_rules import (
+    check_context,
+    check_heads,
+    check_model,
+    check_recompute,
+    check_shared_index,
+)
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.refuse import refuse
 from hyscale_model.scenario.scalars import show
@@ -66,6 +72,8 @@ def check_layout(scenario: Scenario, system: System) -> None:
     _check_stages(case, system)
     check_shared_index(case, system)
     _check_precision(case, system)
+    check_recompute(case, system)
+    check_context(case, system)
     if system.selection == "hytopk" and system.recompute_selection == "keep_scores":
         expected = "rerun, keep_indices, skip or replay"
         refuse(system, f"systems.{system.name}.recompute_selection", "hytopk has no scores to keep", expected)
@@ -172,6 +180,8 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
         problem = f"the schedule is {layout.schedule} and vpp = {layout.vpp}"
         expected = "vpp above 1, or 1f1b" if interleaved else "interleaved, or vpp = 1"
         refuse(system, "layout.schedule", problem, expected)
+    if layout.schedule == "zero_bubble" and layout.pp == 1:
+        refuse(system, "layout.schedule", "the schedule is zero_bubble with one pipeline stage", "pp above 1, or 1f1b")
     if not interleaved:
         return
     if layout.pp == 1:
@@ -190,7 +200,7 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
 def _check_stages(case: Scenario, system: System) -> None:
     layout, layers = case.layout, case.model.num_hidden_layers
     virtual = layout.pp * layout.vpp
-    if virtual > layers:
+    if virtual > layers and (layout.stage_layers is None or len(layout.stage_layers) != virtual):
         field = "layout.vpp" if layout.pp <= layers else "layout.pp"
         problem = (
             f"pp x vpp = {layout.pp} x {layout.vpp} = {virtual} stages are more than the {layers} layers there are"

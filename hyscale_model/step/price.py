@@ -10,12 +10,13 @@ import numpy as np
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.model_blocks import model_blocks
 from hyscale_model.layers.operation import Block, Operation, Phase, Task
+from hyscale_model.layers.recompute import recompute_key, recompute_tasks
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import Origin
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Nominal, Rates, weakest
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import Scenario, Training
 from hyscale_model.step.graph import BlockTime, Clock, term_of, walk
 
 NETWORK_ORIGIN = Origin("published", "bus bandwidth of NCCL on the cluster's links")
@@ -39,7 +40,7 @@ class PricedCase:
     blocks: tuple[Block, ...]
     forward: tuple[BlockTime, ...]
     both: tuple[BlockTime, ...]
-    recompute: bool
+    training: Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ class Priced:
 
     cases: tuple[PricedCase, ...]
     rates: Rates
-    known: dict[tuple[int, bool], tuple[Part, ...]] = field(default_factory=dict)
+    known: dict[tuple[int, tuple[str, ...]], tuple[Part, ...]] = field(default_factory=dict)
     nominal: dict[Operation, Nominal] = field(default_factory=dict)
 
-    def parts(self, block: Block, recompute: bool) -> tuple[Part, ...]:
+    def parts(self, block: Block, training: Training) -> tuple[Part, ...]:
         """A block's operations summed by term and resource, at the nominal point."""
-        key = (id(block), recompute)
+        key = (id(block), recompute_key(training))
         if key not in self.known:
-            self.known[key] = _parts(block, recompute, self._nominal)
+            self.known[key] = _parts(block, training, self._nominal)
         return self.known[key]
 
     def _nominal(self, operation: Operation) -> Nominal:
@@ -64,9 +65,12 @@ class Priced:
         return self.nominal[operation]
 
 
-def running_phases(block: Block, recompute: bool) -> Iterator[tuple[Phase, tuple[Task, ...]]]:
-    """The phases of a block that run."""
-    return ((phase, tasks) for phase, tasks in block.phases() if recompute or phase != "recompute")
+def running_phases(block: Block, training: Training) -> Iterator[tuple[Phase, tuple[Task, ...]]]:
+    """The phases of a block that run, recomputation with the tasks that it repeats."""
+    for phase, tasks in block.phases():
+        running = recompute_tasks(block, training) if phase == "recompute" else tasks
+        if running or phase == "forward":
+            yield phase, running
 
 
 def price(
@@ -89,7 +93,7 @@ def price(
         seconds: np.ndarray = rates.coefficients.evaluate([costs], shape)[0]
         return seconds
 
-    walked: dict[tuple[int, bool], tuple[BlockTime, BlockTime]] = {}
+    walked: dict[tuple[int, tuple[str, ...]], tuple[BlockTime, BlockTime]] = {}
     priced = []
     for case, network, blocks in zip(cases, networks, built, strict=True):
 
@@ -101,20 +105,20 @@ def price(
             return known[task.work]
 
         clock = Clock(cost, evaluate, rates.factor("overlap_contention"))
-        recompute = case.training.recompute == "full"
+        policy = recompute_key(case.training)
         for block in blocks:
-            if (id(block), recompute) not in walked:
-                walked[id(block), recompute] = _walk_phases(block, recompute, clock)
-        forward, both = zip(*(walked[id(block), recompute] for block in blocks), strict=True)
-        priced.append(PricedCase(blocks, forward, both, recompute))
+            if (id(block), policy) not in walked:
+                walked[id(block), policy] = _walk_phases(block, case.training, clock)
+        forward, both = zip(*(walked[id(block), policy] for block in blocks), strict=True)
+        priced.append(PricedCase(blocks, forward, both, case.training))
     return Priced(tuple(priced), rates)
 
 
-def _walk_phases(block: Block, recompute: bool, clock: Clock) -> tuple[BlockTime, BlockTime]:
+def _walk_phases(block: Block, training: Training, clock: Clock) -> tuple[BlockTime, BlockTime]:
     """A block's forward phase, and all phases of a micro-batch together."""
     forward = walk(block.forward, "forward", clock)
     times = [forward]
-    for phase, tasks in running_phases(block, recompute):
+    for phase, tasks in running_phases(block, training):
         if phase != "forward":
             # Most blocks recompute exactly what they ran forward.
             same = tasks is block.forward and not any(
@@ -124,10 +128,10 @@ def _walk_phases(block: Block, recompute: bool, clock: Clock) -> tuple[BlockTime
     return forward, BlockTime.merged(times)
 
 
-def _parts(block: Block, recompute: bool, nominal_of: Callable[[Operation], Nominal]) -> tuple[Part, ...]:
+def _parts(block: Block, training: Training, nominal_of: Callable[[Operation], Nominal]) -> tuple[Part, ...]:
     """Sum a block's operations by term and resource, at the nominal point."""
     found: dict[tuple[str, str], list[tuple[float, float, Origin]]] = {}
-    for phase, tasks in running_phases(block, recompute):
+    for phase, tasks in running_phases(block, training):
         for task in tasks:
             term = term_of(task, phase)
             if isinstance(task.work, Operation):

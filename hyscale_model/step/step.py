@@ -8,18 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyscale_model.arrays import Number
-from hyscale_model.families import anatomy
-from hyscale_model.layers.operation import Operation, Transfer
-from hyscale_model.layers.sizes import BF16_BYTES, Sizes
+from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
-from hyscale_model.step.optimizer import block_parameters, gradient_transfers, optimizer_operation
+from hyscale_model.step.hidden import FLAGS, forward_share, kept_share, spread
+from hyscale_model.step.once import once_a_step, shown_exchange
+from hyscale_model.step.passes import makespan, sends_of_ranks, stage_send, weight_gradients, zero_bubble_makespan
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
-from hyscale_model.step.schedule import step_seconds
 
 NAMES = tuple(TERMS)
 ROW = {term: row for row, term in enumerate(NAMES)}
@@ -86,7 +85,7 @@ def step_times(
     by_case = (count, *shape)
     sends = np.concatenate(
         [
-            np.broadcast_to(n.seconds(_send(case, size)), shape).ravel()
+            np.broadcast_to(n.seconds(stage_send(case, size)), shape).ravel()
             for case, size, n in zip(cases, sizes, networks, strict=True)
         ]
     )
@@ -95,7 +94,14 @@ def step_times(
 
     scope = cases[0].scope
     groups = join(pipelines, columns)
-    once = _once(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
+    contention = np.broadcast_to(rates.factor("overlap_contention"), by_case).ravel()
+    times.hide(cases, groups[0].counts.sum(axis=0), contention, columns)
+    # Sends beside computation cost what they occupy of the GPU.
+    if any(case.layout.overlap_p2p_comm for case in cases):
+        sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
+    puts_off = np.repeat([case.layout.schedule == "zero_bubble" for case in cases], columns)
+    deferred = weight_gradients(priced, rates, shape) if puts_off.any() else None
+    once = once_a_step(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
@@ -103,8 +109,12 @@ def step_times(
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
-        makespan, stage = _pipeline(group, forward[:, at], backward[:, at], sends[at])
-        optimizer, exchange = (part[:, at] for part in once[group.rank_counts.tobytes()])
+        passing, stage = makespan(group, forward[:, at], backward[:, at], sends[at])
+        if deferred is not None:
+            without = zero_bubble_makespan(group, forward[:, at], backward[:, at], deferred[:, at], sends[at])
+            passing = np.where(puts_off[at], without, passing)
+        optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
+        exchange = shown_exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
         if isinstance(scope, LayerScope):
             optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
         ending = optimizer + exchange
@@ -118,17 +128,17 @@ def step_times(
             hidden[name][at] += run[block] * values[at]
         if isinstance(scope, LayerScope) and "communication" not in scope.include:
             part[EXPOSED] = 0.0
-            makespan = part.sum(axis=0)
+            passing = part.sum(axis=0)
         pick = (stage, np.arange(stage.size))
-        part[ROW["pp_communication_exposed"]] += _sends(group)[stage] * sends[at]
-        idle = makespan - part.sum(axis=0)
+        part[ROW["pp_communication_exposed"]] += sends_of_ranks(group)[stage] * sends[at]
+        idle = passing - part.sum(axis=0)
         # A sum's rounding is no bubble.
-        part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * makespan, 0.0, idle)
+        part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * passing, 0.0, idle)
         part[ROW["optimizer"]] = optimizer[pick]
         part[ROW["dp_communication_exposed"]] = exchange[pick]
         part[ROW["waiting"]] += last - ending[pick]
         terms[:, at] = part
-        seconds[at] = makespan + last
+        seconds[at] = passing + last
         stage_of[at] = stage
 
     results = [
@@ -180,6 +190,36 @@ class _BlockTimes:
             self.forward[block].reshape(by_case)[members] = ahead
             self.backward[block].reshape(by_case)[members] = total - ahead
 
+    def hide(self, cases: Sequence[Scenario], counts: np.ndarray, contention: np.ndarray, columns: int) -> None:
+        """Take out what other computation hides, by the flags of each layout.
+
+        Args:
+            cases: one scenario each.
+            counts: blocks of the whole model, shape (blocks,).
+            contention: compute time lost per second of hidden transfer, over the flat axis.
+            columns: points x draws of a case.
+        """
+        for term, group, flag, left in FLAGS:
+            wanted = spread(cases, flag, columns)
+            if not wanted.any():
+                continue
+            blocks = [block for block, name in self.terms if name == term]
+            transfer = sum(
+                (counts[block] * self.terms[block, term] for block in blocks), start=np.zeros_like(contention)
+            )
+            computation = counts @ (self.forward + self.backward) - transfer
+            kept, hidden = kept_share(transfer, computation, left, contention)
+            kept, hidden = np.where(wanted, kept, 1.0), np.where(wanted, hidden, 0.0)
+            share = np.repeat([forward_share(case) for case in cases], columns)
+            for block in blocks:
+                seconds = self.terms[block, term]
+                saved = (1 - kept) * seconds
+                self.forward[block] -= share * saved
+                self.backward[block] -= (1 - share) * saved
+                before = self.hidden.get((block, group), 0.0)
+                self.hidden[block, group] = before + hidden * seconds
+                self.terms[block, term] = kept * seconds
+
     @staticmethod
     def _set(
         table: dict[tuple[int, str], np.ndarray],
@@ -194,71 +234,6 @@ class _BlockTimes:
         table[block, name].reshape(by_case)[members] = value
 
 
-def _send(case: Scenario, sizes: Sizes) -> Transfer:
-    return Transfer(
-        kind="send",
-        group="pp",
-        payload_bytes=sizes.queries * anatomy(case.model).streams * anatomy(case.model).hidden * BF16_BYTES,
-    )
-
-
-def _sends(group: Structure) -> np.ndarray:
-    """Activations and gradients each rank sends in a step: every virtual boundary once forward, once backward."""
-    virtual = np.full(group.pp * group.vpp, 2.0 if group.pp > 1 else 0.0)
-    if group.pp > 1:
-        virtual[[0, -1]] -= 1
-    return group.micro_batches * virtual.reshape(group.vpp, group.pp).sum(axis=0)
-
-
-def _pipeline(
-    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Makespan and critical rank. Sends block their sender (Megatron-LM without overlapped sends)."""
-    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
-    crosses[-1, 0] = crosses[0, 1] = 0
-    ahead = group.counts @ forward + crosses[:, :1] * send
-    back = group.counts @ backward + crosses[:, 1:] * send
-    busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
-    return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
-
-
-def _once(
-    cases: Sequence[Scenario],
-    sizes: Sequence[Sizes],
-    networks: Sequence[Network],
-    rates: Rates,
-    counts: Sequence[np.ndarray],
-    shape: tuple[int, int],
-) -> dict[bytes, tuple[np.ndarray, np.ndarray]]:
-    """Seconds of optimizer and gradient exchange of each pipeline rank, shape (pp, cases x points x draws).
-
-    By the blocks that the ranks hold; cases that differ in selection alone are computed once.
-    """
-    held = {count.tobytes(): count for count in counts}
-    alike: dict[tuple[int, int], list[int]] = {}
-    for index, case in enumerate(cases):
-        alike.setdefault((id(case.layout), id(case.training)), []).append(index)
-    parameters = [block_parameters(cases[members[0]]) for members in alike.values()]
-    operations: list[Operation] = []
-    places: list[tuple[bytes, int, list[int], np.ndarray, np.ndarray]] = []
-    for members, (shared, experts) in zip(alike.values(), parameters, strict=True):
-        first = members[0]
-        for key, count in held.items():
-            both = (np.tensordot(count, part, axes=1) for part in (shared, experts))
-            for rank, (replicated, routed) in enumerate(zip(*both, strict=True)):
-                operations.append(optimizer_operation(cases[first], sizes[first], replicated, routed))
-                places.append((key, rank, members, replicated, routed))
-    seconds = rates.coefficients.evaluate([[rates.cost(operation)] for operation in operations], shape)
-    result = {key: np.empty((2, count.shape[0], len(cases), *shape)) for key, count in held.items()}
-    for row, (key, rank, members, replicated, routed) in enumerate(places):
-        transfers = gradient_transfers(cases[members[0]], replicated, routed)
-        result[key][0, rank, members] = seconds[row]
-        result[key][1, rank, members] = sum(networks[members[0]].seconds(transfer) for transfer in transfers)
-    return {
-        key: (part[0].reshape(part.shape[1], -1), part[1].reshape(part.shape[1], -1)) for key, part in result.items()
-    }
-
-
 def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
     """What binds each term of one of the priced systems, its least certain origin and its floor."""
     shares: dict[str, dict[str, float]] = {}
@@ -266,7 +241,7 @@ def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
     floors: dict[str, float] = {}
     case = priced.cases[index]
     for block, runs in zip(case.blocks, step.runs.tolist(), strict=True):
-        for part in priced.parts(block, case.recompute) if runs else ():
+        for part in priced.parts(block, case.training) if runs else ():
             by_resource = shares.setdefault(part.term, {})
             by_resource[part.resource] = by_resource.get(part.resource, 0.0) + runs * part.seconds
             floors[part.term] = floors.get(part.term, 0.0) + runs * part.floor_s

@@ -18,7 +18,7 @@ from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.predict import ablation_steps
 from hyscale_model.prediction import ORIGINS, SELECTION_TERMS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import LayerScope, Scenario, System
 from hyscale_model.studies.points import problem_of
@@ -85,7 +85,12 @@ def decide(
         expected = "what runs today and what would be ported, such as [megatron, megatron-best, hyscale]"
         raise InputError("there is one system", resolved.file, field="systems", expected=expected)
     sampled = Draws(draws, seed)
-    evaluator = Evaluator(scenario, draw_assumptions(scenario, sampled), sampled, load_profile(scenario.profile))
+    evaluator = Evaluator(
+        scenario,
+        draw_assumptions(scenario, sampled),
+        sampled,
+        profile_of(scenario),
+    )
     steps = ablation_steps(scenario.systems[0], scenario.systems[-1])
     if len(steps) > MOST_CHANGES:
         problem = f"{len(steps)} switches differ between the first and the last system"

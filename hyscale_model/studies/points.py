@@ -18,7 +18,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.prediction import SELECTION_TERMS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.assumptions import for_each_system
 from hyscale_model.scenario.schema import Scenario, System
 from hyscale_model.scenario.validate import check_layout
@@ -202,7 +202,10 @@ def _evaluate(
     systems = [scenario.systems[place] for place in at[0].ravel()]
     shape = (at[1].size, draws.width)
     evaluator = Evaluator(
-        scenario, {**draw_assumptions(scenario, draws), **swept}, draws, load_profile(scenario.profile)
+        scenario,
+        {**draw_assumptions(scenario, draws), **swept},
+        draws,
+        profile_of(scenario),
     )
     evaluations = evaluator.steps(systems)
     peaks = np.stack([np.broadcast_to(evaluator.memory(system).peak(), shape) for system in systems])
@@ -222,7 +225,7 @@ def _evaluate(
 
 def _fitting(scenario: Scenario, values: Mapping[str, np.ndarray], points: np.ndarray, rows: Rows) -> np.ndarray:
     """Points at which every system fits at nominal values; the peaks of all are filled in."""
-    evaluator = Evaluator(scenario, values, Draws(0), load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, values, Draws(0), profile_of(scenario))
     peaks = np.stack([np.broadcast_to(evaluator.memory(each).peak(), (len(points), 1)) for each in scenario.systems])
     rows.results["peak_bytes"][:, points] = peaks[:, :, 0]
     rows.verdict[:, points] = VERDICTS.index("does_not_fit")

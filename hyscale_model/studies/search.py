@@ -16,7 +16,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.prediction import TERMS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.studies.points import VERDICTS, Chunk, Rows, evaluate, problem_of
@@ -222,7 +222,7 @@ class _Compare:
     """Predictions of single layouts, all with the same draws."""
 
     def __init__(self, scenario: Scenario, draws: Draws) -> None:
-        self._draws, self._profile = draws, load_profile(scenario.profile)
+        self._draws, self._profile = draws, profile_of(scenario)
         self._values = draw_assumptions(scenario, draws)
         self._scenario = scenario
 

@@ -19,7 +19,7 @@ from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.predict import ablation_steps
 from hyscale_model.prediction import SELECTION_TERMS, TERMS
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import Assumption, LayerScope, Scenario, System
 from hyscale_model.studies.points import problem_of
@@ -33,7 +33,7 @@ GAIN = 1.01
 LEAST_SWING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Probe(Draws):
     """Draws that vary one unknown a column: ``columns_of`` names the columns of each and its uniforms there.
 
@@ -42,6 +42,10 @@ class Probe(Draws):
 
     columns_of: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict, compare=False)
     names: dict[str, None] = field(default_factory=dict, compare=False)
+
+    # Samples are remembered by the draws they were made with, and two probes vary different unknowns.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def uniform(self, name: str) -> np.ndarray:
         """0.5 everywhere but in the columns of this unknown."""
@@ -84,7 +88,7 @@ def sensitivity(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> dict[s
     pair = [scenario.systems[0], scenario.systems[-1]]
     inputs = list(_inputs(scenario, pair))
     rows, against = _tornado(scenario, pair, inputs)
-    evaluator = Evaluator(scenario, {}, Draws(0), load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, {}, Draws(0), profile_of(scenario))
     before, after = evaluator.steps(pair)
     return {
         "schema_version": 1,
@@ -106,7 +110,7 @@ def _inputs(scenario: Scenario, pair: Sequence[System]) -> Iterator[Input]:
         item = next(each for each in scenario.assumptions if generic(each.path) == path)
         yield Input(path, "assumption", _settings(item))
     probe = Probe(0)
-    Evaluator(scenario, {}, probe, load_profile(scenario.profile)).steps(pair)
+    Evaluator(scenario, {}, probe, profile_of(scenario)).steps(pair)
     for name in probe.names:
         yield Input(name, "rate", ("p10", "p90"))
 
@@ -142,7 +146,12 @@ def _tornado(
             for at, which in settings[name].items():
                 chosen[at] = next(each for each in inputs if each.name == name).settings[which]
             values[item.path] = _column(chosen)
-        evaluator = Evaluator(scenario, values, Probe(width, columns_of=columns), load_profile(scenario.profile))
+        evaluator = Evaluator(
+            scenario,
+            values,
+            Probe(width, columns_of=columns),
+            profile_of(scenario),
+        )
         before, after = evaluator.steps(pair)
         found: np.ndarray = np.broadcast_to(before.step.seconds / after.step.seconds, (1, width + 1))[0]
         return found
@@ -212,7 +221,7 @@ def _break_even(scenario: Scenario, pair: Sequence[System], draws: int, seed: in
         scenario, assumptions=tuple(item for item in scenario.assumptions if item.path != "workload.sequence_length")
     )
     values = {**draw_assumptions(fixed, sampled), "workload.sequence_length": column}
-    evaluator = Evaluator(fixed, values, sampled, load_profile(scenario.profile))
+    evaluator = Evaluator(fixed, values, sampled, profile_of(scenario))
     base, target = pair
     changes = [change for change, _ in ablation_steps(base, target)]
     switches = [change.partition(":")[0] for change in changes]

@@ -12,13 +12,15 @@ from hyscale_model.batch import assign
 from hyscale_model.layers.selection import KEEPS_INDICES
 from hyscale_model.scenario.fields import choices, hints
 from hyscale_model.scenario.model_rules import expert_field
-from hyscale_model.scenario.schema import Layout, Scenario, System, Training
+from hyscale_model.scenario.schema import Scenario, System, Training
 from hyscale_model.studies.points import Chunk
 
 # Fields that a search decides, in the order in which they are shown.
 ARRAYS = ("layout.vpp", "layout.cp", "layout.ep", "workload.micro_batch_size")
 STRUCTURE = ("layout.tp", "layout.pp", "layout.schedule", "training.recompute")
 STORAGE = "index_storage"
+# Those of Megatron-LM; another one is for a system that has it to ask for.
+SCHEDULES = ("1f1b", "interleaved")
 # Read by rules like those of the layout and of the workload.
 SETTLED = ("training.recompute", "cluster.nodes", "cluster.gpus_per_node")
 # Values evaluated at once; see ``sweep.CHUNK_VALUES``.
@@ -110,9 +112,9 @@ def candidates(scenario: Scenario, system: System) -> Iterator[Candidates]:
                 ],
                 dtype=np.int64,
             ).reshape(-1, len(ARRAYS))
-            for schedule in choices(hints(Layout)["schedule"]):
+            for schedule in [own_layout["schedule"]] if "schedule" in own_layout else SCHEDULES:
                 chosen = rows[(rows[:, 0] > 1) == (schedule == "interleaved")]
-                if not len(chosen) or own_layout.get("schedule", schedule) != schedule:
+                if not len(chosen):
                     continue
                 for recompute in recomputes:
                     structure = dict(zip(STRUCTURE, (tp, pp, schedule, recompute), strict=True))

@@ -1,9 +1,12 @@
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from hyscale_model.errors import InputError
+
+SHIPPED = Path(__file__).parents[3] / "scenarios" / "glm-5.2-200k-608xh100.yaml"
 
 
 def test_people_get_tables(run, engine, scenario):
@@ -147,3 +150,12 @@ def test_misuse_is_bad_input_with_a_pointer_to_help(run, engine, scenario, optio
     assert result.err.startswith("error: ")
     assert "hyscale predict --help" in result.err
     assert len(result.err.splitlines()) <= 3
+
+
+def test_one_number_is_explained(run):
+    result = run("predict", SHIPPED, "--explain", "systems.megatron.time_s.optimizer")
+    assert result.code == 0
+    assert "HBM rate" in result.out
+    told = run("predict", SHIPPED, "--explain", "layout.cp", "--json")
+    assert json.loads(told.out)["value"] == 32
+    assert run("predict", SHIPPED, "--explain", "nothing").code == 2

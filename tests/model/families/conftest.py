@@ -56,6 +56,8 @@ DEEPSEEK = {
     "n_routed_experts": 256,
     "num_experts_per_tok": 8,
     "n_shared_experts": 1,
+    "n_group": 8,
+    "topk_group": 4,
 }
 
 V4_FLASH = DeepseekV4(

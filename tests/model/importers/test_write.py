@@ -12,9 +12,9 @@ GPT = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 
 
 
 def test_each_line_names_its_origin() -> None:
-    text = scenario_text(complete(megatron_arguments(f"{GPT} --overlap-grad-reduce".split())))
+    text = scenario_text(complete(megatron_arguments(f"{GPT} --delay-wgrad-compute".split())))
     head, _, body = text.partition("schema_version")
-    assert "--overlap-grad-reduce" in head
+    assert "--delay-wgrad-compute" in head
     assert "(not stated) marks" in head
     assert "  hidden_size: 64  # --hidden-size\n" in body
     assert "  tp: 1  # Megatron-LM's default (not stated)\n" in body

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from hyscale_model.errors import InputError
 from hyscale_model.families import anatomy, count_parameters
-from hyscale_model.memory.stages import in_flight
+from hyscale_model.memory.holdings import in_flight
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.step.schedule import rank_order
 from hyscale_model.summary import verdict

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hyscale_model.batch import assign, case_of
 from hyscale_model.layers.operation import Transfer
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.network.collectives import Network, cost
+from hyscale_model.network.collectives import Network, cost, deepep_cost
 from hyscale_model.network.groups import Group, group
 from hyscale_model.rates.cost import Coefficients
 
@@ -148,3 +148,22 @@ def test_a_network_prices_a_transfer_over_its_group(resolve, cluster):
     found = network.seconds(Transfer(kind="all_gather", group="cp", payload_bytes=1e9))
     assert found == pytest.approx(seconds("all_gather", Group(128, 8), cluster, 1e9), rel=1e-12)
     assert network.seconds(Transfer(kind="all_gather", group="tp", payload_bytes=1e9)) == 0
+
+
+def test_an_all_reduce_scatters_and_gathers(cluster):
+    ranks = Group(16, 8)
+    both = [seconds(kind, ranks, cluster, 1e9) for kind in ("reduce_scatter", "all_gather")]
+    assert seconds("all_reduce", ranks, cluster, 1e9) == pytest.approx(sum(both), rel=1e-12)
+
+
+@given(shape=groups, nodes=st.floats(1, 8), more=st.floats(1, 3))
+def test_deepep_takes_the_slower_of_its_two_links(cluster, shape, nodes, more):
+    """Copies to other nodes over the adapter, copies to ranks over NVLink."""
+    per_byte, _ = deepep_cost(shape, cluster, nodes, nodes * more)
+    adapter = cluster.nic_gbit_per_gpu * 1e9 / 8 * cluster.alltoall_efficiency
+    nvlink = min(NVLINK * cluster.nvlink_efficiency, cluster.gpu.deepep_bytes_per_s)
+    times = (
+        nodes * (1 - 1 / shape.nodes) / adapter,
+        nodes * more * (1 - 1 / shape.local) / nvlink,
+    )
+    assert per_byte == pytest.approx(max(times) if shape.size > 1 else 0.0)

@@ -21,7 +21,7 @@ CASES = [
     ("pp: 4", "pp: 1.5", 6, "layout.pp", "whole number"),
     ("pp: 4", "pp: true", 6, "layout.pp", "whole number"),
     ("pp: 4", "pp: [4]", 6, "layout.pp", "whole number"),
-    ("zero: 1", "zero: 4", 6, "layout.zero", "at most 1"),
+    ("zero: 1", "zero: 4", 6, "layout.zero", "at most 3"),
     ("schedule: interleaved", "schedule: interleave", 6, "layout.schedule", "nearest is interleaved"),
     ("index_balance: true", "index_balance: yes", 6, "layout.index_balance", "true or false"),
     ("index_balance: true", "index_balance: 1", 6, "layout.index_balance", "true or false"),

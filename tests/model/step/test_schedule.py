@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hyscale_model.scenario.stages import even_split
-from hyscale_model.step.schedule import rank_order, step_seconds
+from hyscale_model.step.schedule import rank_order, step_seconds, zero_bubble_orders
 
 
 def forwards(pp, vpp, micro_batches):
@@ -179,3 +179,33 @@ def test_layers_are_spread_evenly_with_the_remainder_in_the_middle(layers, stage
     if larger:
         assert larger == list(range(larger[0], larger[-1] + 1))
         assert abs(larger[0] - (stages - 1 - larger[-1])) <= 1
+
+
+@given(pp=st.integers(2, 6), more=st.integers(0, 12), ahead=st.floats(0.5, 1.5), back=st.floats(0.5, 1.5))
+def test_zero_bubble_lies_between_no_bubble_and_that_of_1f1b(pp, more, ahead, back):
+    """Never less than the work of a rank, never more than 1F1B takes (arXiv 2401.10241)."""
+    micro_batches, weights = 2 * pp + more, 0.5
+    stages = np.ones((pp, 1))
+    found = step_seconds(ahead * stages, (back + weights) * stages, pp, 1, micro_batches, weights=weights * stages)
+    busy = micro_batches * (ahead + back + weights)
+    one = step_seconds(ahead * stages, (back + weights) * stages, pp, 1, micro_batches)
+    assert busy - 1e-9 <= found <= one + 1e-9
+
+
+def test_zero_bubble_with_equal_passes_waits_a_third_of_1f1b():
+    """(p - 1)(F + B - W) against (p - 1)(F + B + W), table 1 of the paper."""
+    stages = np.ones((4, 1))
+    found = step_seconds(stages, 2 * stages, 4, 1, 16, weights=stages)
+    assert found == pytest.approx(16 * 3 + 3 * (1 + 1 - 1))
+    assert step_seconds(stages, 2 * stages, 4, 1, 16) == pytest.approx(16 * 3 + 3 * 3)
+
+
+@given(pp=st.integers(1, 6), micro_batches=st.integers(1, 12))
+def test_zero_bubble_runs_every_pass_once_and_never_more_in_flight(pp, micro_batches):
+    for rank, order in enumerate(zero_bubble_orders(pp, micro_batches)):
+        for kind in "FBW":
+            assert [each for name, _, each in order if name == kind] == list(range(micro_batches))
+        flying = 0
+        for kind, _, _ in order:
+            flying += {"F": 1, "B": -1, "W": 0}[kind]
+            assert flying <= pp - rank

@@ -75,6 +75,19 @@ def test_a_probe_varies_one_unknown_and_leaves_the_others():
     assert list(probe.names) == ["one", "two", "three"]
 
 
+def test_probes_of_different_unknowns_are_never_taken_for_each_other():
+    scenario = read().scenario
+    pair = [scenario.systems[0], scenario.systems[-1]]
+    seconds = []
+    for name in ("factor.serial_share", "hbm"):
+        probe = Probe(2, columns_of={name: ((1, LOW), (2, HIGH))})
+        assert probe != Probe(2)
+        seconds.append(Evaluator(scenario, {}, probe, load_profile(scenario.profile)).steps(pair)[0].step.seconds[0])
+        assert name in probe.names
+    assert seconds[0][0] == pytest.approx(seconds[1][0])
+    assert seconds[0][1] != pytest.approx(seconds[1][1])
+
+
 def test_everything_against_it_is_worse_than_anything_alone(study):
     alone = min(setting["speedup"] for row in study["inputs"] for setting in row["settings"])
     assert study["all_against"]["speedup"] < alone

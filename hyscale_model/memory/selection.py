@@ -1,0 +1,70 @@
+"""Bytes of selection and of gathered keys in one attention layer and micro-batch, from shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hyscale_model.arrays import Number, equals, minimum, where
+from hyscale_model.families.anatomy import Attention
+from hyscale_model.layers.attention import gathered_bytes
+from hyscale_model.layers.selection import (
+    Selector,
+    candidate_bytes,
+    kept_table_bytes,
+    score_table_bytes,
+    topk_output_bytes,
+)
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
+from hyscale_model.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionBytes:
+    """Bytes of one attention layer and micro-batch on one GPU, beside its activations.
+
+    Attributes:
+        indices: the kept selection; ``loss``: gradients of the kept scores.
+        table: score table; ``topk_outputs``: values and indices as torch.topk gives them.
+        kept_table: all scores of the layer.
+        candidates: HyTopK's buffers; ``gathered``: keys and values of the sequence, with index keys.
+        gradients: gradients of what was gathered, FP32 and their BF16 copy.
+    """
+
+    indices: Number = 0.0
+    loss: Number = 0.0
+    table: Number = 0.0
+    topk_outputs: Number = 0.0
+    kept_table: Number = 0.0
+    candidates: Number = 0.0
+    gathered: Number = 0.0
+    gradients: Number = 0.0
+
+
+def selection_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> SelectionBytes:
+    """Count the bytes; see ``SelectionBytes``. Only gathered keys exist where nothing is selected."""
+    index, core = attention.index, attention.core
+    keys, index_keys = gathered_bytes(case, sizes, attention)
+    trains_index = equals(case.training.index_loss, "sparse") if index else 0.0
+    values: Number = sizes.held_tokens * core.gathered_values
+    if index:
+        values = values + trains_index * sizes.held_tokens * index.head_dim / index.ratio
+    gradients = (FP32_BYTES + BF16_BYTES) * values
+    if index is None:
+        # Dense attention reads its own keys where no rank has others.
+        alone = core.form == "dense" and core.ratio == 1
+        exists = where(case.layout.cp > 1, 1.0, 0.0) if alone else 1.0
+        gathers = exists * equals(case.layout.cp_kind, "allgather") if alone else 1.0
+        return SelectionBytes(gathered=gathers * keys, gradients=gathers * gradients)
+    selector = Selector.of(case, index, sizes)
+    kept = sizes.queries * minimum(index.topk, selector.rows.keys)
+    hytopk = case.systems[0].selection == "hytopk"
+    return SelectionBytes(
+        indices=INT32_BYTES * kept,
+        loss=FP32_BYTES * kept * trains_index,
+        table=0.0 if hytopk else score_table_bytes(selector),
+        topk_outputs=0.0 if hytopk else topk_output_bytes(selector),
+        kept_table=kept_table_bytes(selector),
+        candidates=candidate_bytes(selector) if hytopk else 0.0,
+        gathered=keys + index_keys,
+        gradients=gradients,
+    )

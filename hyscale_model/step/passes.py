@@ -1,0 +1,82 @@
+"""How long the passes of a pipeline take together: sends between stages, weight gradients that can be put off."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from hyscale_model.families import anatomy
+from hyscale_model.layers.operation import Operation, Task, Transfer
+from hyscale_model.layers.sizes import BF16_BYTES, Sizes
+from hyscale_model.rates.cost import Cost
+from hyscale_model.rates.roofline import Rates
+from hyscale_model.scenario.schema import Scenario
+from hyscale_model.step.pipeline import Structure
+from hyscale_model.step.price import Priced
+from hyscale_model.step.schedule import step_seconds
+
+
+def stage_send(case: Scenario, sizes: Sizes) -> Transfer:
+    """What a stage sends of a micro-batch: its residual streams, BF16."""
+    return Transfer(
+        kind="send",
+        group="pp",
+        payload_bytes=sizes.queries * anatomy(case.model).streams * anatomy(case.model).hidden * BF16_BYTES,
+    )
+
+
+def sends_of_ranks(group: Structure) -> np.ndarray:
+    """Activations and gradients each rank sends in a step: every virtual boundary once forward, once backward."""
+    virtual = np.full(group.pp * group.vpp, 2.0 if group.pp > 1 else 0.0)
+    if group.pp > 1:
+        virtual[[0, -1]] -= 1
+    return group.micro_batches * virtual.reshape(group.vpp, group.pp).sum(axis=0)
+
+
+def _with_sends(
+    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of each virtual stage's passes with the sends that end them, which block their sender."""
+    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
+    crosses[-1, 0] = crosses[0, 1] = 0
+    return group.counts @ forward + crosses[:, :1] * send, group.counts @ backward + crosses[:, 1:] * send
+
+
+def makespan(
+    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Makespan and critical rank."""
+    ahead, back = _with_sends(group, forward, backward, send)
+    busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
+    return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
+
+
+def weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np.ndarray:
+    """Seconds of the weight gradients of every block, half of each pair of products, shape (blocks, flat)."""
+    costs = [
+        [_half(rates.cost(cast(Operation, task.work))) for task in block.backward if _is_product(task)]
+        for case in priced.cases
+        for block in case.blocks
+    ]
+    seconds = rates.coefficients.evaluate(costs, shape)
+    by_case = seconds.reshape(len(priced.cases), -1, *shape).swapaxes(0, 1)
+    return by_case.reshape(by_case.shape[0], -1)
+
+
+def _is_product(task: Task) -> bool:
+    """Whether a task of a backward pass is a pair of products; what waits for the slowest rank is none."""
+    work = task.work
+    return isinstance(work, Operation) and work.family in ("gemm", "grouped_gemm") and task.term != "waiting"
+
+
+def _half(cost: Cost) -> Cost:
+    return Cost({key: work / 2 for key, work in cost.linear.items()}, cost.rest / 2)
+
+
+def zero_bubble_makespan(
+    group: Structure, forward: np.ndarray, backward: np.ndarray, deferred: np.ndarray, send: np.ndarray
+) -> np.ndarray:
+    """Makespan where weight gradients, part of the backward, are put off."""
+    ahead, back = _with_sends(group, forward, backward, send)
+    return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches, group.counts @ deferred)
