@@ -28,8 +28,24 @@ def kernel_hash(*files: str | Path) -> str:
                 value = body[0].value
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     del body[0]
-        digest.update(ast.unparse(tree).encode())
+        digest.update(ast.unparse(_InParts().visit(tree)).encode())
     return digest.hexdigest()
+
+
+class _InParts(ast.NodeTransformer):
+    """Formatted strings as tuples of their parts: which quotes they are written out with depends on the version."""
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Tuple:
+        """Constants as they are; values with their conversion and format."""
+        parts: list[ast.expr] = []
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                form = self.visit(part.format_spec) if part.format_spec else ast.Constant("")
+                parts.append(ast.Tuple([self.visit(part.value), ast.Constant(part.conversion), form], ast.Load()))
+            elif not (isinstance(part, ast.Constant) and part.value == ""):
+                # Some versions end a format with an empty one.
+                parts.append(part)
+        return ast.Tuple(parts, ast.Load())
 
 
 def source_paths(sources: Iterable[str]) -> list[Path]:

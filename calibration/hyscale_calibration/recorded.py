@@ -9,11 +9,14 @@ from typing import Any
 
 from hyscale_calibration.kernel_hash import hash_of_sources
 
+# Holds what was predicted of GPUs, not what was measured.
+PREDICTED = "predicted"
+
 
 def recorded_results() -> Iterator[tuple[str, dict[str, Any]]]:
     """Name, ``<gpu>/<operation>``, and content of each recorded result, in the order of their names."""
     for folder in sorted((files("hyscale_calibration") / "results").iterdir(), key=lambda each: each.name):
-        if folder.is_dir():
+        if folder.is_dir() and folder.name != PREDICTED:
             for file in sorted(folder.iterdir(), key=lambda each: each.name):
                 if file.name.endswith(".json"):
                     name = f"{folder.name}/{file.name.removesuffix('.json')}"
@@ -30,6 +33,23 @@ def is_stale(record: Mapping[str, Any]) -> bool:
         return bool(record["kernel_hash"] != hash_of_sources(record["sources"]))
     except FileNotFoundError:
         return True
+
+
+def stale_profiles() -> dict[str, list[str]]:
+    """Shipped profiles with the operations that they measured with other kernels than those installed.
+
+    Raises:
+        ModuleNotFoundError: ``hyscale_kernels`` is not installed.
+    """
+    from hyscale_calibration.profile_file import stale_operations
+
+    found = {}
+    for file in sorted((files("hyscale_calibration") / "profiles").iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".json"):
+            stale = stale_operations(json.loads(file.read_text(encoding="utf-8")))
+            if stale:
+                found[file.name.removesuffix(".json")] = stale
+    return found
 
 
 def stale_results() -> list[str]:

@@ -10,6 +10,8 @@ import numpy as np
 from hyscale_model import catalog
 from hyscale_model.checks import published
 from hyscale_model.checks.collectives import BAR, collective_rows
+from hyscale_model.checks.kernels import GROUP as KERNELS
+from hyscale_model.checks.kernels import kernel_rows, kernel_summary
 from hyscale_model.checks.paper import PAPER, grid
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
@@ -18,7 +20,7 @@ from hyscale_model.scenario.resolve import read_scenario
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Groups of published results; what each holds is the affair of its own module.
-GROUPS = ("paper", "memory", "runs", "collectives")
+GROUPS = ("paper", "memory", "runs", "collectives", KERNELS)
 
 
 def check(
@@ -53,6 +55,8 @@ def check(
     chosen = list(groups) or ([] if files else list(GROUPS))
     rows: list[dict[str, Any]] = []
     result: dict[str, Any] = {"rows": rows, "summary": {}, "scopes": []}
+    if KERNELS in chosen:
+        rows += kernel_rows(profile, draws, seed)
     if "paper" in chosen:
         for name in PAPER:
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
@@ -104,6 +108,8 @@ def _published_rows(groups: Sequence[str], overrides: Sequence[str], draws: int,
 
 def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     result = summary(rows)
+    if group == KERNELS:
+        return result | kernel_summary(rows)
     if "series" not in rows[0]:
         return result
     parts = dict.fromkeys([*(row["split"] for row in rows), *(row["series"] for row in rows)])

@@ -26,7 +26,7 @@ GPU_FIELDS = (
     "nvlink_bytes_per_s",
 )
 
-ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published")
+ALL_KINDS = ("models", "gpus", "clusters", "systems", "profiles", "published", "kernels")
 
 
 def catalog(
@@ -55,13 +55,51 @@ def catalog(
 
 
 def names(kind: str) -> Sequence[str]:
-    """Names of a kind; none where this installation has no such files."""
+    """Names of a kind, measured profiles among them; none where this installation has no such files."""
     from hyscale_model import catalog as facts
 
     try:
-        return tuple(facts.names(kind))
+        found = tuple(facts.names(kind))
     except InputError:
         return ()
+    return (*found, *_measured()) if kind == "profiles" else found
+
+
+def _measured() -> Mapping[str, Any]:
+    """Measured profiles by name: their contents, or what is wrong with them."""
+    from hyscale_model.catalog import measured
+
+    found: dict[str, Any] = {}
+    for name, path in measured.paths().items():
+        try:
+            found[name] = measured.read(path)
+        except InputError as error:
+            found[name] = error
+    return found
+
+
+def _describe_measured(name: str, data: Any) -> dict[str, Any]:
+    """A measured profile: what it was measured on, how much, and how well its fits predict."""
+    if isinstance(data, InputError):
+        return {"kind": "profiles", "name": name, "description": f"cannot be used: {data}", "extends": None} | {
+            "source": None,
+            "values": {},
+        }
+    fits = data.get("fits") or {}
+    held = fits.get("held_out") or {"n": 0}
+    cards = sorted({str(identity.get("name")) for identity in data.get("machines", {}).values()})
+    errors = f", held-out errors {held['median']:.1%} median, {held['p95']:.1%} at the 95th" if held["n"] else ""
+    description = f"measured on {', '.join(cards)}: {len(data['measurements'])} points{errors}"
+    values: dict[str, Any] = {
+        "gpu": data.get("gpu"),
+        "machines": data.get("machines"),
+        "collectives": "measured" if data["collectives"]["measured"] else data["collectives"]["reason"],
+        **{family: entry["coefficients"] for family, entry in (fits.get("families") or {}).items()},
+    }
+    source = "hyscale calibrate"
+    shown = {field: {"value": value, "source": source} for field, value in values.items()}
+    head = {"description": description, "extends": None, "source": source}
+    return {"kind": "profiles", "name": name, **head, "values": shown}
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
@@ -72,7 +110,9 @@ def listing(kind: str) -> list[dict[str, Any]]:
     """
     from hyscale_model import catalog as facts
 
-    return [{"name": name, "description": describe(kind, name)["description"]} for name in facts.names(kind)]
+    found = facts.names(kind)
+    found = (*found, *_measured()) if kind == "profiles" else found
+    return [{"name": name, "description": describe(kind, name)["description"]} for name in found]
 
 
 def model_figures(name: str) -> dict[str, Any]:
@@ -129,6 +169,10 @@ def describe(kind: str, name: str) -> dict[str, Any]:
     """
     from hyscale_model import catalog as facts
 
+    if kind == "profiles" and name not in facts.names(kind):
+        measured = _measured()
+        if name in measured:
+            return _describe_measured(name, measured[name])
     if kind in facts.KINDS:
         entry = facts.entry(kind, name)
         values, sources = entry.values, dict(entry.sources or {})

@@ -14,6 +14,7 @@ class Group(StrEnum):
     """Groups of checks."""
 
     paper = "paper"
+    kernels = "kernels"
     memory = "memory"
     runs = "runs"
     collectives = "collectives"

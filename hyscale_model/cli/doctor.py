@@ -48,6 +48,7 @@ def examine() -> dict[str, Any]:
             "yours": sorted(path.stem for path in directory.glob("*.json")) if directory.is_dir() else [],
         },
         "stale_results": stale_results(),
+        "stale_profiles": stale_profiles(),
     }
 
 
@@ -72,6 +73,16 @@ def stale_results() -> list[str] | None:
         from hyscale_calibration.recorded import stale_results
 
         return stale_results()
+    except ModuleNotFoundError:
+        return None
+
+
+def stale_profiles() -> dict[str, list[str]] | None:
+    """Shipped profiles with the operations whose kernels differ from those installed; None where either is missing."""
+    try:
+        from hyscale_calibration.recorded import stale_profiles
+
+        return stale_profiles()
     except ModuleNotFoundError:
         return None
 
@@ -116,6 +127,8 @@ def _show(data: Mapping[str, Any]) -> None:
         rows.append(["results, stale", "unknown: hyscale_kernels or hyscale_calibration is not installed"])
     elif stale:
         rows.append(["results, stale", f"{', '.join(stale)}: their kernels changed, measure again"])
+    for name, operations in (data["stale_profiles"] or {}).items():
+        rows.append([f"profile {name}", f"{', '.join(operations)}: kernels changed since, calibrate again"])
     console.print(plain_table(["", ""], [[key, printable(value)] for key, value in rows], left=(0, 1), fold=(1,)))
     heading(console, "Packages")
     packages = [[name, found or "MISSING"] for name, found in data["packages"].items()]

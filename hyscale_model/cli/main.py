@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hyscale_model.cli import (
+    calibrate,
     catalog,
     check,
     dashboard,
@@ -18,6 +19,7 @@ from hyscale_model.cli import (
     fit_run,
     import_,
     predict,
+    profile,
     schema,
     search,
     sensitivity,
@@ -54,6 +56,8 @@ app.command("catalog")(catalog.catalog)
 app.command("schema")(schema.schema)
 app.command("dashboard")(dashboard.dashboard)
 app.command("doctor")(doctor.doctor)
+app.command("calibrate")(calibrate.calibrate)
+app.add_typer(profile.profile, name="profile")
 
 
 def _show_version(wanted: bool) -> None:

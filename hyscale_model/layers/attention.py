@@ -154,7 +154,7 @@ def _core(
     return attend, (
         Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
         *scatter("cp.keys_gradient", case, sizes, values),
-        *(_index_backward(case, sizes, attention) if with_loss else ()),
+        *(_index_backward(case, sizes, attention, factor) if with_loss else ()),
     )
 
 
@@ -197,14 +197,14 @@ def gathered_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[
     return keys, sizes.held_tokens / index.ratio * index_key_bytes(index.head_dim, sizes.fp8_index)
 
 
-def _index_backward(case: Scenario, sizes: Sizes, attention: Attention) -> tuple[Task, ...]:
+def _index_backward(case: Scenario, sizes: Sizes, attention: Attention, factor: Factor) -> tuple[Task, ...]:
     """Through the kept scores to the index projections; their inputs are detached, so weight gradients only."""
     index = attention.index
     assert index is not None
     width = index.head_dim / index.ratio
     selector = Selector.of(case, index, sizes)
     return (
-        *index_backward_tasks(selector),
+        *index_backward_tasks(selector, factor),
         *scatter("cp.index_key_gradient", case, sizes, width),
         *(projection(each, "index_loss", sizes.queries, 1, 0.0, prefix="index.gradient") for each in index.projections),
     )

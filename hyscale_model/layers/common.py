@@ -6,6 +6,7 @@ from hyscale_model.arrays import Number
 from hyscale_model.families.anatomy import Projection
 from hyscale_model.layers.operation import Operation, Task
 from hyscale_model.layers.sizes import BF16_BYTES
+from hyscale_model.layers.tiles import product_turns
 
 FP8_CAST_BYTES = 4
 
@@ -14,9 +15,7 @@ def gemm(
     name: str, term: str, tokens: Number, inputs: Number, outputs: Number, fp8: Number, backward: bool = False
 ) -> Task:
     """A product of ``tokens`` rows; its backward is two (input and weight gradient) of the same size."""
-    products = 2 if backward else 1
-    shallow = inverse_depth(tokens, inputs, outputs, products)
-    return _product(name, term, tokens, inputs * outputs, inputs + outputs, fp8, products, shallow)
+    return _product(name, term, tokens, inputs, outputs, 1, fp8, 2 if backward else 1)
 
 
 def inverse_depth(tokens: Number, inputs: Number, outputs: Number, products: int) -> Number:
@@ -31,21 +30,16 @@ def projection(
     inputs = each.inputs / tp if each.split == "inputs" else each.inputs
     outputs = each.outputs / tp if each.split == "outputs" else each.outputs
     groups = each.groups / tp if each.split == "groups" else each.groups
-    shallow = inverse_depth(tokens, inputs, outputs, products)
-    values = groups * (inputs + outputs)
-    return _product(f"{prefix}.{each.name}", term, tokens, groups * inputs * outputs, values, fp8, products, shallow)
+    return _product(f"{prefix}.{each.name}", term, tokens, inputs, outputs, groups, fp8, products)
 
 
 def _product(
-    name: str,
-    term: str,
-    tokens: Number,
-    weights: Number,
-    values: Number,
-    fp8: Number,
-    products: int,
-    shallow: Number,
+    name: str, term: str, tokens: Number, inputs: Number, outputs: Number, groups: Number, fp8: Number, products: int
 ) -> Task:
+    weights, values = groups * inputs * outputs, groups * (inputs + outputs)
+    # Forward writes outputs; of two gradients one is of inputs, the other of weights.
+    written = tokens * groups * outputs if products == 1 else tokens * groups * inputs + weights
+    shallow = inverse_depth(tokens, inputs, outputs, products)
     work = Operation(
         family="gemm",
         flops=products * 2 * tokens * weights,
@@ -53,6 +47,8 @@ def _product(
         fp8=fp8,
         inverse_depth=shallow,
         launches=products,
+        units=lambda: {"values": written},
+        turns=lambda sms: product_turns(tokens, groups * outputs, sms),
     )
     return Task(name=name, term=term, work=work)
 

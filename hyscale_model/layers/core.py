@@ -31,6 +31,8 @@ RECURRENCE_BACKWARD = 2.5
 WARP_GROUP_ROWS = 64
 WARP_ROWS = 16
 WARP_RATE = 0.6
+# Key and value widths together above which backward takes slower kernels.
+USUAL_WIDTHS = 256
 
 
 def padded_rows(rows: float) -> float:
@@ -87,6 +89,7 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         flops=tensor,
         sm_work=sm,
         hbm_bytes=traffic + keys + indices,
+        units=lambda: _kept(case, sizes, core, 0.0),
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
@@ -103,8 +106,24 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         sm_work=back_sm,
         hbm_bytes=2 * traffic + keys + gradients + indices,
         launches=3,
+        units=lambda: _kept(case, sizes, core, factor("pair_overlap")),
+        passed_bytes=gradients,
     )
     return CorePair(forward, backward, "sparse_attention")
+
+
+def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number) -> dict[str, Number]:
+    """Logits of all heads, bytes of gathered keys, additions to their gradients, of one query at a time."""
+    kept = sizes.tokens * mean_attended(sizes, core)
+    # A value that is part of its key is not gathered again.
+    width = core.key_width if core.groups == 1 else core.groups / case.layout.tp * (core.key_width + core.value_width)
+    return {
+        "logits": kept * core.heads / case.layout.tp,
+        "gathered_bytes": kept * width * BF16_BYTES,
+        # Neighbours in a text select alike; additions to what both selected meet in the cache.
+        "atomics": kept * width * (1 - overlap),
+        "shared_atomics": kept * width * overlap,
+    }
 
 
 # Bytes of a query, key and head that unfused kernels move, 16-bit scores: written, read and written by the masked
@@ -134,13 +153,19 @@ def _dense(case: Scenario, sizes: Sizes, core: Core) -> CorePair:
     traffic, keys = _traffic(case, sizes, core)
     # Compressed entries are one head that all query heads share, wider than common attention kernels take.
     kind = "compressed" if core.ratio > 1 or core.window else "dense"
+
+    def units() -> dict[str, Number]:
+        logits = sizes.tokens * core.heads / case.layout.tp * mean_attended(sizes, core)
+        return {"logits": logits, "wide": logits * max(core.key_width + core.value_width - USUAL_WIDTHS, 0)}
+
     return CorePair(
-        Operation(family=f"{kind}_attention_forward", flops=flops, hbm_bytes=traffic + keys),
+        Operation(family=f"{kind}_attention_forward", flops=flops, hbm_bytes=traffic + keys, units=units),
         Operation(
             family=f"{kind}_attention_backward",
             flops=BACKWARD_OVER_FORWARD * flops,
             hbm_bytes=2 * traffic + 3 * keys,
             launches=2,
+            units=units,
         ),
         "dense_attention",
     )

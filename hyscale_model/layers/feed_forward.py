@@ -15,6 +15,7 @@ from hyscale_model.layers.operation import Block, Operation, Task, Transfer, Tra
 from hyscale_model.layers.routing import busiest_load, copies_to, mean_load
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.layers.tensor_parallel import gather_again, gather_tokens, scatter_tokens
+from hyscale_model.layers.tiles import product_turns
 from hyscale_model.scenario.schema import Scenario
 
 # Small kernels around the top-k of a router: scores, normalisation, maps, auxiliary loss, counts of tokens (Megatron-LM
@@ -97,6 +98,7 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
     flops = passes * ffn.matrices * 2 * copies * hidden * width
     weights = ffn.experts / layout.ep * ffn.matrices * hidden * width
     values = copies * (2 * hidden + ffn.matrices * width)
+    written = passes * copies * ((ffn.matrices - 1) * width + hidden)
     share = copies * layout.ep / ffn.experts
     experts = Operation(
         family="grouped_gemm",
@@ -110,10 +112,18 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
         / ffn.matrices,
         # One product an expert (Transformer Engine's GroupedLinear), on several streams.
         launches=2 * passes * ffn.experts / layout.ep / EXPERT_STREAMS,
+        units=lambda: {"values": written},
+        turns=lambda sms: product_turns(copies, (ffn.matrices - 1) * width, sms, ffn.experts / layout.ep),
     )
     activation = passes * BF16_BYTES * ffn.matrices * copies * width
     excess = busiest_load(case, ffn) / mean_load(case, ffn) - 1
-    waits = Operation(family="grouped_gemm", flops=flops * excess, fp8=fp8, launches=0)
+    waits = Operation(
+        family="grouped_gemm",
+        flops=flops * excess,
+        fp8=fp8,
+        launches=0,
+        units=lambda: {"values": written * excess},
+    )
     cast_values = copies * (hidden + (1 if passes == 1 else ffn.matrices - 1) * width)
     return (
         *cast("moe.expert_inputs", "moe", cast_values, fp8),

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from hyscale_model.families.anatomy import Core
 from hyscale_model.layers.core import padded_rows
-from hyscale_model.layers.operation import Operation, Task
-from hyscale_model.layers.selection import Selector
+from hyscale_model.layers.operation import Factor, Operation, Task
+from hyscale_model.layers.selection import Selector, crowded
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES
 from hyscale_model.layers.tensor_parallel import exchange
 
@@ -43,15 +43,25 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
     )
 
 
-def index_backward_tasks(selector: Selector) -> tuple[Task, ...]:
+def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]:
     """Gradients of index queries, keys and head weights through the k kept scores."""
     rows, width = selector.rows, selector.index.head_dim
-    kept = rows.queries * rows.selected
+    kept, overlap = rows.queries * rows.selected, factor("pair_overlap")
     work = Operation(
         family="index_backward",
         flops=3 * selector.flops(rows.queries, rows.selected),
         sm_work=kept * width,
         hbm_bytes=2 * FP32_BYTES * rows.held_keys * width + kept * (INT32_BYTES + FP32_BYTES),
         launches=2,
+        units=lambda: {
+            "products": kept * selector.index.heads,
+            "crowded": kept * crowded(selector.index.heads),
+            "gathered_bytes": kept * width * BF16_BYTES,
+            "scores": kept,
+            # Neighbours in a text select alike; additions to what both selected meet in the cache.
+            "atomics": kept * width * (1 - overlap),
+            "shared_atomics": kept * width * overlap,
+        },
+        passed_bytes=2 * FP32_BYTES * rows.held_keys * width,
     )
     return (Task(name="index_loss.backward", term="index_loss", work=work),)

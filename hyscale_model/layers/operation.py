@@ -7,7 +7,7 @@ into the time of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -34,6 +34,10 @@ class Operation:
         inverse_depth: mean of 1 over the length that is summed over, of the products of a matrix kernel; 0: a kernel
             whose rate does not depend on it.
         launches: kernels launched.
+        units: further work by unit, as calibrations count it (see ``hyscale_calibration.work``); asked for only
+            where a profile prices it, since most profiles do not.
+        turns: SMs -> time of whole turns of them over work spread evenly; None: it spreads by itself.
+        passed_bytes: the part of ``hbm_bytes`` that kernels before and after move, with nothing beside them.
     """
 
     family: str
@@ -43,6 +47,9 @@ class Operation:
     fp8: Number = 0.0
     inverse_depth: Number = 0.0
     launches: Number = 1
+    units: Callable[[], Mapping[str, Number]] | None = None
+    turns: Callable[[int], Number] | None = None
+    passed_bytes: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, me
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES, IndexSizes, Sizes, index_key_bytes, mean_selected
 from hyscale_model.layers.tensor_parallel import exchange
+from hyscale_model.layers.tiles import UNCROWDED_HEADS
 from hyscale_model.scenario.schema import Scenario, System
 
 CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
@@ -25,6 +26,9 @@ CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
 TOPK_OUTPUT_BYTES = FP32_BYTES + 8
 # Products of a score in the kernels whose rates the profile states: 32 heads of width 128.
 REFERENCE_FLOPS = 2 * 32 * 128
+# Places that are sorted for a candidate, and candidates that a radix top-k of a table has room for, over those kept.
+SLOTS_PER_CANDIDATE = 1.5
+RADIX_CANDIDATES = 6
 # Policies that keep the selection of every layer in flight.
 KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
@@ -84,6 +88,7 @@ class Selector:
             hbm_bytes=(queries * self.index.heads + read) * key_bytes + written,
             fp8=fp8,
             launches=launches,
+            units=lambda: {"products": queries * keys * self.index.heads, "scores": queries * keys},
         )
 
 
@@ -113,7 +118,16 @@ def _waiting(selector: Selector) -> tuple[Task, ...]:
     excess = rows.slowest_over_mean - 1
     if not isinstance(excess, float) or excess > 0:
         flops = selector.flops(rows.queries * excess, rows.scored)
-        work = Operation(family=selector.family, flops=flops, fp8=selector.sizes.fp8_index, launches=0)
+        work = Operation(
+            family=selector.family,
+            flops=flops,
+            fp8=selector.sizes.fp8_index,
+            launches=0,
+            units=lambda: {
+                "products": rows.queries * excess * rows.scored * selector.index.heads,
+                "scores": rows.queries * excess * rows.scored,
+            },
+        )
         return (Task(name="selection.wait", term="waiting", work=work),)
     return ()
 
@@ -141,12 +155,25 @@ def table_topk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     masked = where(system.causal_skip, factor("masked_topk"), 1.0)
     # Conversion to INT32, masks and the copy read and write the indices again.
     tidy = kept * (TOPK_OUTPUT_BYTES + 8 + 3 * INT32_BYTES)
+
+    def units() -> dict[str, Number]:
+        seen = FP32_BYTES * rows.queries * rows.scored
+        slots = SLOTS_PER_CANDIDATE * rows.queries * minimum(RADIX_CANDIDATES * selector.index.topk, rows.keys)
+        return {
+            "visible_bytes": seen,
+            "masked_bytes": table - seen,
+            "words": seen / 128,
+            "rows": rows.queries,
+            "slots": slots,
+        }
+
     return {
         "selection.topk": Operation(
             family=f"topk_{system.table_topk}",
             sm_work=table * masked,
             hbm_bytes=table + kept * TOPK_OUTPUT_BYTES,
             launches=5 * blocks,
+            units=units,
         ),
         "selection.indices": Operation(family="elementwise", hbm_bytes=tidy, launches=4 * blocks),
     }
@@ -164,9 +191,27 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     )
     appended = CANDIDATE_BYTES * queries * candidates
     sampled = FP32_BYTES * queries * samples
+    key_bytes = index_key_bytes(selector.index.head_dim, selector.sizes.fp8_index)
+
+    def chosen(found: Number, read: Number) -> dict[str, Number]:
+        return {
+            "words": read / 32,
+            "candidates": found,
+            "scores": found,
+            # Sorted with a power of two of places, of which half are filled at least.
+            "slots": found * SLOTS_PER_CANDIDATE,
+            "rows": queries,
+            "products": found * selector.index.heads,
+            "crowded": found * crowded(selector.index.heads),
+            "gathered_bytes": found * key_bytes,
+        }
+
     return {
         "selection.sample": selector.scoring(queries, samples, factor, written=sampled),
-        "selection.threshold": Operation(family="candidate_select", sm_work=sampled, hbm_bytes=sampled),
+        # Of samples, none is marked, gathered or scored again.
+        "selection.threshold": Operation(
+            family="candidate_select", sm_work=sampled, hbm_bytes=sampled, units=lambda: chosen(0.0, 0.0)
+        ),
         "selection.filter": selector.scoring(queries, rows.scored, factor, written=appended),
         "selection.check": Operation(family="elementwise", hbm_bytes=INT32_BYTES * queries),
         "selection.recover": selector.scoring(minimum(RECOVERY_ROWS, queries), rows.keys, factor, launches=4),
@@ -175,8 +220,14 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
             sm_work=FP32_BYTES * queries * candidates,
             hbm_bytes=appended + INT32_BYTES * queries * topk,
             launches=3,
+            units=lambda: chosen(queries * candidates, queries * rows.scored),
         ),
     }
+
+
+def crowded(heads: int) -> int:
+    """Heads, where they are too many for the usual tile of gathered keys; else 0."""
+    return heads if heads > UNCROWDED_HEADS else 0
 
 
 def replay_scoring(selector: Selector) -> dict[str, Operation]:
@@ -190,6 +241,12 @@ def replay_scoring(selector: Selector) -> dict[str, Operation]:
             flops=selector.flops(rows.queries, rows.selected),
             hbm_bytes=gathered + kept * (INT32_BYTES + FP32_BYTES),
             fp8=fp8,
+            units=lambda: {
+                "products": kept * selector.index.heads,
+                "crowded": kept * crowded(selector.index.heads),
+                "scores": kept,
+                "gathered_bytes": kept * index_key_bytes(selector.index.head_dim, fp8),
+            },
         )
     }
 

@@ -7,8 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from hyscale_model import catalog
+from hyscale_model.catalog import measured
 from hyscale_model.errors import InputError
+from hyscale_model.rates.measured import parse_measured
 from hyscale_model.rates.profile import Profile
+from hyscale_model.scenario.fields import suggest
 from hyscale_model.scenario.load import load
 from hyscale_model.scenario.schema import Gpu, Scenario
 
@@ -19,20 +22,43 @@ def gpu_named(name: str) -> Gpu:
     return Gpu(name=name, **catalog.entry("gpus", name).values)
 
 
-# The shipped rates of an architecture other than Hopper, where a scenario asks for the published ones.
+# The shipped rates of an architecture other than Hopper, where a scenario asks for the published ones; and of what a
+# measured profile has no fit of.
 PUBLISHED = "published"
 
 
 def load_profile(name: str, architecture: str = "hopper") -> Profile:
-    """A shipped profile by name, or a profile file by path; ``published`` stands for that of the architecture."""
+    """A measured or shipped profile by name, or a profile file by path.
+
+    ``published`` stands for that of the architecture.
+
+    Raises:
+        InputError: there is no such profile, or it cannot be used.
+    """
     if name == PUBLISHED and f"{name}-{architecture}" in catalog.names("profiles"):
         return _shipped(f"{name}-{architecture}")
-    if name not in catalog.names("profiles") and Path(name).suffix in (".yaml", ".yml", ".json"):
-        return Profile.parse(load(name).data)
+    if name not in catalog.names("profiles"):
+        known = measured.paths()
+        if name in known:
+            return _measured(known[name])
+        if Path(name).suffix == ".json":
+            return _measured(Path(name))
+        if Path(name).suffix in (".yaml", ".yml"):
+            return Profile.parse(load(name).data)
     try:
         return _shipped(name)
     except InputError as error:
-        raise replace(error, field="profile") from None
+        offered = suggest(name, (*catalog.names("profiles"), *measured.paths()))
+        raise replace(error, field="profile", expected=offered) from None
+
+
+def _measured(path: Path) -> Profile:
+    return _parsed(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path, _written: int) -> Profile:
+    return parse_measured(measured.read(path), _shipped(PUBLISHED), str(path))
 
 
 def profile_of(scenario: Scenario) -> Profile:

@@ -22,9 +22,16 @@ import numpy as np
 
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.prediction import Origin
+from hyscale_model.rates.law import Law
 from hyscale_model.scenario.schema import Gpu
 
 SCHEMA_VERSION = 1
+# How the time of each resource carries over to another GPU of the architecture; docs/calibration.md has the reasons.
+RULES: Mapping[str, str] = {
+    "tensor": "scaled by the tensor peak",
+    "sm": "scaled by SM count x clock",
+    "hbm": "scaled by the bandwidth of its memory",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +97,47 @@ class SmRate:
     fp8_ratio: float
 
 
+# How far beyond the measured times a law still counts as measured, as a factor.
+REACH = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A law fitted to measurements on one GPU.
+
+    Attributes:
+        gpu: the GPU, by catalogue name; source: what was measured, for people.
+        law: coefficients; error: measured over predicted time of a kernel.
+        measured_s: shortest and longest time that was measured.
+    """
+
+    gpu: str
+    source: str
+    law: Law
+    error: Rate
+    measured_s: tuple[float, float]
+
+    def origin_on(self, gpu: Gpu, resource: str, seconds: float) -> Origin:
+        """The origin of a time on some GPU, bound by a resource."""
+        low, high = self.measured_s
+        if gpu.name != self.gpu:
+            rule = RULES[resource]
+            return Origin("transferred", f"{self.source}, on {gpu.name} {rule}")
+        if not low / REACH <= seconds <= high * REACH:
+            return Origin(
+                "transferred", f"extrapolated: {self.source}, kernels of {low * 1e3:.3g} to {high * 1e3:.3g} ms"
+            )
+        return Origin("measured", self.source)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rates of one kernel family."""
+    """Rates of one kernel family; a law that was fitted goes before them."""
 
     name: str
     tensor: tuple[TensorRate, ...]
     sm: SmRate | None
+    fitted: Fitted | None = None
 
     def tensor_rate(self, gpu: Gpu, precision: str) -> TensorRate | None:
         """First entry for this GPU and precision."""

@@ -15,7 +15,9 @@ from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
 from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.rates.draws import Draws
+from hyscale_model.rates.law import by_path, together
 from hyscale_model.rates.profile import Family, Profile, Rate
+from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
 
 RESOURCES = ("tensor", "sm", "hbm")
@@ -27,17 +29,6 @@ EDGE_DEPTH = 250
 EDGE_FLOP_PER_SM_CLOCK = 4096
 # The depth that rates of products are stated for.
 REFERENCE_DEPTH = 4096
-
-
-def together(serial: Number, *times: np.ndarray) -> np.ndarray:
-    """Time of resources that a kernel uses side by side: max + serial x (sum - max).
-
-    ``serial`` is the share of the shorter times that nothing hides: 0 with perfect overlap, 1 with none.
-    """
-    longest, total = times[0], times[0]
-    for time in times[1:]:
-        longest, total = np.maximum(longest, time), total + time
-    return longest + serial * (total - longest)
 
 
 def rest_of(whole: np.ndarray, known: np.ndarray, serial: Number) -> np.ndarray:
@@ -80,6 +71,52 @@ class _Scaled:
     serial: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Resources:
+    """What a family uses: seconds per FLOP, per unit of work in the SMs and per byte, and of a launch.
+
+    ``sm``: paths through the SMs that run side by side, each with its units of an operation's ``units``; the unit None
+    is its ``sm_work``. Turns count only where ``turns``; ``launch`` numbers the coefficient of a launch.
+    """
+
+    tensor: _Scaled | None
+    sm: tuple[tuple[tuple[str | None, _Scaled], ...], ...]
+    hbm: _Scaled
+    launch_s: np.ndarray
+    launch: int
+    serial: np.ndarray
+    turns: bool
+
+    def used(
+        self, operation: Operation, sms: int, flops: Number
+    ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
+        """Coefficients and amounts by resource, with its name in ``RESOURCES``."""
+        turns = operation.turns(sms) if self.turns and operation.turns is not None else 1.0
+        passed = operation.passed_bytes if self.turns else 0.0
+        found: list[tuple[str, tuple[tuple[_Scaled, Number], ...]]] = [
+            ("hbm", ((self.hbm, operation.hbm_bytes - passed),))
+        ]
+        if self.tensor:
+            found.append(("tensor", ((self.tensor, flops * turns),)))
+        for path in self.sm:
+            found.append(("sm", tuple((each, _amount(operation, unit) * turns) for unit, each in path)))
+        return found
+
+
+def _amount(operation: Operation, unit: str | None) -> Number:
+    if unit is None:
+        return operation.flops if operation.sm_work is None else operation.sm_work
+    units = operation.units() if operation.units is not None else {}
+    try:
+        return units[unit]
+    except KeyError:
+        raise UnpricedError(
+            f"an operation of {operation.family} does not say its {unit}, by which the profile prices it",
+            field="profile",
+            expected=f"a profile whose law of {operation.family} knows {', '.join(units) or 'no units'}",
+        ) from None
+
+
 class Rates:
     """A profile on one GPU, sampled: factors, and seconds of operations."""
 
@@ -98,11 +135,10 @@ class Rates:
         self._inverse: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
         self._origins: dict[tuple[str, str, str], Origin] = {}
         # By family and precision; a precision that is drawn counts by the identity of its array, which is held.
-        self._scaled: dict[tuple[str, Any], tuple[Number, tuple[_Scaled | None, _Scaled | None]]] = {}
-        self._hbm = self._scale(1.0 / (gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)))
+        self._known: dict[tuple[str, Any], tuple[Number, _Resources]] = {}
+        self._hbm = self._scale(1.0 / (gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)), self.serial)
         self._launch_s = self.factor("launch_s")
         self._launch = self.coefficients.register(self._in_step * self._launch_s)
-        self._nominal_factors = tuple(float(each[0, 0]) for each in (self.serial, self._launch_s, self._in_step))
 
     def _sample(self, name: str, rate: Rate) -> np.ndarray:
         return _sampled(rate, name, self.draws)
@@ -152,24 +188,40 @@ class Rates:
         edge = self._edge * (1 + operation.fp8)
         return operation.flops * (1 + edge * operation.inverse_depth) / (1 + edge / REFERENCE_DEPTH)
 
+    def _used(
+        self, resources: _Resources, operation: Operation
+    ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
+        """Coefficients and amounts by resource; a fitted law has what tiles lose at their ends in units of its own."""
+        flops = operation.flops if resources.turns else self._flops(operation)
+        return resources.used(operation, self.gpu.sms, flops)
+
     def cost(self, operation: Operation) -> Cost:
         """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
-        tensor, sm = self._resources(operation)
-        flops = self._flops(operation)
-        work = operation.flops if operation.sm_work is None else operation.sm_work
-        used = [(self._hbm, operation.hbm_bytes)]
-        used += [(tensor, flops)] if tensor else []
-        used += [(sm, work)] if sm else []
+        resources = self._resources(operation)
+        used = [amounts for _, amounts in self._used(resources, operation)]
+        parts = [part for resource in used for part in resource]
         launches = operation.launches
-        drawn_alone = all(each.values.shape[0] == 1 for each, _ in used)
-        if drawn_alone and varies_over_points_only(launches, *(amount for _, amount in used)):
+        passed = operation.passed_bytes if resources.turns else 0.0
+        drawn_alone = all(each.values.shape[0] == 1 for each, _ in parts)
+        if drawn_alone and varies_over_points_only(launches, passed, *(amount for _, amount in parts)):
             binding = _binding(used)
             if binding is not None:
-                linear = {each.whole if each is binding else each.serial: amount for each, amount in used}
-                linear[self._launch] = launches
+                linear = {
+                    each.whole if resource is binding else each.serial: amount
+                    for resource in used
+                    for each, amount in resource
+                }
+                linear[resources.launch] = launches
+                if resources.turns:
+                    linear[resources.hbm.whole] = passed + (operation.hbm_bytes - passed) * (binding is used[0])
+                    if binding is not used[0]:
+                        linear[resources.hbm.serial] = operation.hbm_bytes - passed
                 return Cost(linear)
-        kernel = together(self.serial, *(amount * each.values for each, amount in used))
-        return Cost(rest=self._in_step * (kernel + launches * self._launch_s))
+        kernel = together(
+            resources.serial, *(sum(amount * each.values for each, amount in resource) for resource in used)
+        )
+        kernel = kernel + passed * resources.hbm.values
+        return Cost(rest=self._in_step * (kernel + launches * resources.launch_s))
 
     def seconds(self, operations: Sequence[Operation], points: int = 1) -> np.ndarray:
         """Seconds of operations as kernels, shape (operations, points, draws + 1)."""
@@ -178,43 +230,104 @@ class Rates:
 
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
-        tensor, sm = self._resources(operation)
-        flops, hbm_bytes, launches = (_first(v) for v in (operation.flops, operation.hbm_bytes, operation.launches))
-        work = flops if operation.sm_work is None else _first(operation.sm_work)
-        parts = (
-            _first(self._flops(operation)) * tensor.nominal if tensor else 0.0,
-            work * sm.nominal if sm else 0.0,
-            hbm_bytes * self._hbm.nominal,
+        resources = self._resources(operation)
+        parts = [
+            (name, sum(_first(amount) * each.nominal for each, amount in amounts))
+            for name, amounts in self._used(resources, operation)
+        ]
+        resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
+        serial, launch_s, in_step = (
+            float(each[0, 0]) for each in (resources.serial, resources.launch_s, self._in_step)
         )
-        longest = max(parts)
-        serial, launch_s, in_step = self._nominal_factors
-        seconds = in_step * (longest + serial * (sum(parts) - longest) + launches * launch_s)
+        kernel = longest + serial * (sum(part[1] for part in parts) - longest) + _first(operation.launches) * launch_s
+        if resources.turns:
+            kernel += _first(operation.passed_bytes) * resources.hbm.nominal
         precision = "fp8" if _first(operation.fp8) else "bf16"
-        floor = max(flops / _peak(self.gpu, precision), hbm_bytes / self.gpu.hbm_bytes_per_s)
-        resource = RESOURCES[parts.index(longest)]
-        return Nominal(float(seconds), float(floor), resource, self._origin(operation.family, resource, precision))
+        floor = max(
+            _first(operation.flops) / _peak(self.gpu, precision),
+            _first(operation.hbm_bytes) / self.gpu.hbm_bytes_per_s,
+        )
+        family = self.profile.family(operation.family)
+        if family.fitted is None or not longest:
+            origin = self._origin(operation.family, resource, precision)
+        else:
+            origin = family.fitted.origin_on(self.gpu, resource, float(kernel))
+        return Nominal(float(in_step * kernel), float(floor), resource, origin)
 
-    def _scale(self, values: np.ndarray) -> _Scaled:
+    def _scale(self, values: np.ndarray, serial_share: np.ndarray) -> _Scaled:
         whole = serial = -1
         if values.shape[0] == 1:
             in_step = self._in_step * values
-            whole, serial = (self.coefficients.register(each) for each in (in_step, self.serial * in_step))
+            whole, serial = (self.coefficients.register(each) for each in (in_step, serial_share * in_step))
         return _Scaled(values, float(values[0, 0]), float(values.min()), float(values.max()), whole, serial)
 
-    def _resources(self, operation: Operation) -> tuple[_Scaled | None, _Scaled | None]:
-        """Tensor cores and SMs as the operation's family uses them; None where it does not."""
+    def _resources(self, operation: Operation) -> _Resources:
+        """What the operation's family uses, at its precision."""
         fp8 = operation.fp8
         drawn = isinstance(fp8, np.ndarray)
         key = (operation.family, id(fp8) if drawn else bool(fp8))
-        if key not in self._scaled:
-            if drawn:
-                pairs = [self._inverse_rates(operation.family, name) for name in ("bf16", "fp8")]
-                both = [np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True)]
-            else:
-                both = list(self._inverse_rates(operation.family, "fp8" if fp8 else "bf16"))
-            scaled = [self._scale(values) if values.any() else None for values in both]
-            self._scaled[key] = fp8, (scaled[0], scaled[1])
-        return self._scaled[key][1]
+        if key not in self._known:
+            build = self._published if self.profile.family(operation.family).fitted is None else self._fitted
+            self._known[key] = fp8, build(operation.family, fp8)
+        return self._known[key][1]
+
+    def _published(self, name: str, fp8: Number) -> _Resources:
+        """By a family's rates on the tensor cores and the SMs; None where it does not use them."""
+        if isinstance(fp8, np.ndarray):
+            pairs = [self._inverse_rates(name, precision) for precision in ("bf16", "fp8")]
+            both = [np.where(fp8 != 0, narrow, wide) for wide, narrow in zip(*pairs, strict=True)]
+        else:
+            both = list(self._inverse_rates(name, "fp8" if fp8 else "bf16"))
+        tensor, sm = (self._scale(values, self.serial) if values.any() else None for values in both)
+        return _Resources(
+            tensor, (((None, sm),),) if sm else (), self._hbm, self._launch_s, self._launch, self.serial, False
+        )
+
+    def _fitted(self, name: str, fp8: Number) -> _Resources:
+        """By a family's fitted law, whose error is one factor on all of its coefficients."""
+        fitted = self.profile.family(name).fitted
+        assert fitted is not None
+        law, gpu = fitted.law, self.gpu
+        error = self._sample(f"{name}.error", fitted.error)
+        serial = np.full((1, 1), law.serial)
+
+        def scaled(seconds: Number) -> _Scaled:
+            return self._scale(np.asarray(seconds * error), serial)
+
+        tensor = None
+        if law.tensor:
+            wide, narrow = (self._fitted_tensor(name, precision) for precision in ("bf16", "fp8"))
+            tensor = scaled(
+                np.where(fp8 != 0, narrow, wide) if isinstance(fp8, np.ndarray) else (narrow if fp8 else wide)
+            )
+        rate: Number = gpu.sms * gpu.boost_hz
+        if gpu.name != fitted.gpu:
+            rate = rate * self.factor("transfer")
+        units = tuple(law.clocks)
+        sm = tuple(
+            tuple((units[place], scaled(law.clocks[units[place]] / rate)) for place in places)
+            for places in by_path(units).values()
+        )
+        hbm = scaled(1.0 / (gpu.hbm_bytes_per_s * law.hbm))
+        launch_s = np.asarray(law.launch_s * error)
+        launch = self.coefficients.register(self._in_step * launch_s)
+        return _Resources(tensor, sm, hbm, launch_s, launch, serial, True)
+
+    def _fitted_tensor(self, name: str, precision: str) -> Number:
+        """Seconds per FLOP; a precision that the GPU has not, or was not measured, takes what the other keeps."""
+        family = self.profile.family(name)
+        assert family.fitted is not None
+        kept = family.fitted.law.tensor
+        fraction = kept.get(precision, next(iter(kept.values())))
+        other = transferred_tensor(family, self.gpu, self._gpu_named(family.fitted.gpu), precision)
+        peak = self.gpu.fp8_flops if precision == "fp8" else self.gpu.bf16_flops
+        if peak is None:
+            return np.inf
+        if other is not None:
+            return 1.0 / (peak * self._sample(f"{name}.tensor", other))
+        # A step goes on for seconds: its tensor cores run at the clock that power leaves them.
+        moved = self.factor("transfer") if self.gpu.name != family.fitted.gpu else 1.0
+        return (1.0 + family.fitted.law.sustained) / (peak * fraction * moved)
 
     def _origin(self, name: str, resource: str, precision: str) -> Origin:
         key = (name, resource, precision)
@@ -247,13 +360,13 @@ def _peak(gpu: Gpu, precision: str) -> float:
     return peak
 
 
-def _binding(used: Sequence[tuple[_Scaled, Number]]) -> _Scaled | None:
+def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[_Scaled, Number], ...] | None:
     """The resource that takes longest at every point and draw, if there is one."""
     if len(used) == 1:
-        return used[0][0]
-    least = [amount * each.low for each, amount in used]
-    most = [amount * each.high for each, amount in used]
-    for index, (each, _) in enumerate(used):
+        return used[0]
+    least = [_summed([amount * each.low for each, amount in resource]) for resource in used]
+    most = [_summed([amount * each.high for each, amount in resource]) for resource in used]
+    for index, resource in enumerate(used):
         others = most[:index] + most[index + 1 :]
         # A Python comparison where both are numbers: it costs a hundredth.
         if all(
@@ -262,8 +375,12 @@ def _binding(used: Sequence[tuple[_Scaled, Number]]) -> _Scaled | None:
             else bool(np.all(least[index] >= other))
             for other in others
         ):
-            return each
+            return resource
     return None
+
+
+def _summed(values: Sequence[Number]) -> Number:
+    return values[0] if len(values) == 1 else sum(values)
 
 
 def _first(value: Number) -> float:

@@ -82,6 +82,27 @@ def _summary(data: Mapping[str, Any], console: Console) -> None:
         )
     head = ["group", "rows", "families", "mean error", "bias", "inside 80 %", "worst"]
     console.print(canvas.plain_table(head, rows, left=(0, 6), fold=(6,)))
+    for group, entry in summary.items():
+        if entry.get("by_family"):
+            _families(group, entry["by_family"], console)
+
+
+def _families(group: str, families: Mapping[str, Any], console: Console) -> None:
+    """Errors of the families of a group, each with its worst row."""
+    canvas.heading(console, f"{group} by family")
+    rows = [
+        [
+            canvas.printable(family),
+            str(entry["n"]),
+            percent(entry["median"]),
+            signed_percent(entry["bias"]),
+            percent(entry["coverage"]),
+            _worst(entry["worst"]),
+        ]
+        for family, entry in families.items()
+    ]
+    head = ["family", "rows", "median", "bias", "inside 80 %", "worst"]
+    console.print(canvas.plain_table(head, rows, left=(0, 5), fold=(0, 5)))
 
 
 def _with_parts(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

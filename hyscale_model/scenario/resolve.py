@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hyscale_model.catalog import measured
 from hyscale_model.errors import InputError
 from hyscale_model.prediction import Origin
 from hyscale_model.scenario.assumptions import assumed_paths, check_variables
@@ -92,7 +93,12 @@ def _resolve(root: Node, file: str, allow_files: bool, overrides: Sequence[str])
     problems.raise_first()
     assert scenario is not None
     check_scenario(scenario, root)
-    return Resolved(scenario, origins(scenario, root), file, tuple(problems.notes), tuple(restated), unresolved)
+    found = origins(scenario, root)
+    own = measured.for_gpu(scenario.cluster.gpu.name) if root.child("profile") is None else None
+    if own is not None:
+        scenario = replace(scenario, profile=own)
+        found["profile"] = Origin("assumed", f"measured on {scenario.cluster.gpu.name}: the best there is for it")
+    return Resolved(scenario, found, file, tuple(problems.notes), tuple(restated), unresolved)
 
 
 def inherit(root: Node, allow_files: bool, seen: tuple[Path, ...] = ()) -> Node:

@@ -26,7 +26,8 @@ def build(page: Page) -> list[Card]:
     if data["reported"]:
         about = "A reported value never enters a prediction. The band is 10 % around equal."
         cards.append(_compared("reported", "Reported for this scenario", about, data["reported"], page))
-    group = page.option("group", list(GROUPS))
+    group = page.options.get("group", "")
+    group = group if group in GROUPS else next(iter(GROUPS))
     checked = _check(group)
     about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
     choices = [Choice("group", "Group", {name: name for name in GROUPS}, group)] if len(GROUPS) > 1 else []

@@ -44,3 +44,13 @@ def test_a_missing_package_of_kernels_is_told(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda _name: None)
     with pytest.raises(ModuleNotFoundError, match="hyscale_kernels is not installed"):
         source_paths(("x.py",))
+
+
+def test_formatted_strings_count_but_not_the_quotes_they_are_written_in(source):
+    one = source("one", "x = f'{a!r:>{w}} of {\", \".join(b)}'")
+    two = source("two", "x = f\"{a!r:>{w}} of {', '.join(b)}\"")
+    other = source("other", "x = f\"{a!s:>{w}} of {', '.join(b)}\"")
+    assert kernel_hash(one) == kernel_hash(two)
+    assert kernel_hash(one) != kernel_hash(other)
+    # Written out by hand: the same with every version of Python.
+    assert kernel_hash(one).startswith("073b344dcfcc")

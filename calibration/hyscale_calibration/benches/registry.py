@@ -7,10 +7,18 @@ from importlib import import_module
 from hyscale_calibration.benches.operation import Operation
 
 NAMES = (
+    "cross_entropy",
+    "dense_attention",
+    "elementwise",
+    "gemm",
+    "grouped_gemm",
     "hytopk",
     "index_loss",
+    "memory",
+    "optimizer",
     "replay",
     "score_table",
+    "selection_phases",
     "sparse_attention",
     "topk_torch",
 )

@@ -3,6 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hyscale_model.checks import GROUPS
 from hyscale_model.dashboard import sidebar
 from hyscale_model.dashboard.answer import resolve
 from hyscale_model.dashboard.app import create_app, view
@@ -45,6 +46,16 @@ def test_every_view_shows_every_scenario(offer, page, name):
         assert len({card.name for card in cards}) == len(cards)
         for text in texts.values():
             parsed(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", list(GROUPS))
+def test_every_group_of_checks_is_drawn(offer, page, group):
+    cards, texts, _ = view(page(view="evidence", options={"group": group}), "light", {}, offer)
+    (card,) = [card for card in cards if card.name == "check"]
+    assert card.title == f"Check: {group}"
+    assert sum(len(trace.y) for trace in card.figure.data) > 5
+    parsed(texts["body-check"])
 
 
 def test_a_pinned_prediction_is_compared(offer, page):

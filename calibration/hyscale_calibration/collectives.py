@@ -1,0 +1,171 @@
+"""Latency and bus bandwidth of collectives over the ranks of a torchrun job, NCCL on GPUs and Gloo elsewhere.
+
+Bus bandwidth is what each link carries, whatever the number of ranks g, as NCCL's own tests count it. B is the whole
+gathered buffer of all_gather and reduce_scatter, and what one rank holds of the others:
+
+    all_gather, reduce_scatter, all_to_all   B (g - 1) / g over the time
+    all_reduce                               2 B (g - 1) / g
+    send                                     B
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Bytes by plan: 4 KiB to 16 MiB, or to 1 GiB.
+SIZES = {name: tuple(2**power for power in range(12, last + 1, 2)) for name, last in (("quick", 24), ("full", 30))}
+WARM_UP, SAMPLES, LARGE_SAMPLES, LARGE = 3, 15, 5, 2**26
+FACTORS: dict[str, Callable[[int], float]] = {
+    "all_gather": lambda ranks: (ranks - 1) / ranks,
+    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
+    "all_to_all": lambda ranks: (ranks - 1) / ranks,
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "send": lambda ranks: 1.0,
+}
+
+
+def launched() -> bool:
+    """Whether torchrun, or something like it, started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+@dataclass(slots=True)
+class Ranks:
+    """The process group of this job, open while it is in use.
+
+    Attributes:
+        device: where buffers are; ``ranks``, ``rank``: how many there are and which this one is.
+    """
+
+    device: str
+    ranks: int
+    rank: int
+
+    @classmethod
+    def open(cls) -> Ranks:
+        """Join the group of the job."""
+        import torch
+        import torch.distributed as dist
+
+        gpu = torch.cuda.is_available()
+        if gpu:
+            # In-network multicast differs between clusters in whether it may be used; links are what is measured.
+            os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group("nccl" if gpu else "gloo")
+        return cls("cuda" if gpu else "cpu", dist.get_world_size(), dist.get_rank())
+
+    def close(self) -> None:
+        """Leave the group."""
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+    def measure(self, sizes: Sequence[int]) -> dict[str, Any]:
+        """What ``profile["collectives"]`` holds; every rank measures, and each time is that of the slowest."""
+        rows = [self._measure(kind, size) for kind in FACTORS for size in sizes]
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        return {
+            "measured": True,
+            "backend": "nccl" if self.device == "cuda" else "gloo",
+            "ranks": self.ranks,
+            "ranks_per_node": local,
+            "nvls": False,
+            "rows": rows,
+            "fits": {kind: line([row for row in rows if row["kind"] == kind]) for kind in FACTORS},
+        }
+
+    def _measure(self, kind: str, size: int) -> dict[str, Any]:
+        run, check = self._prepared(kind, size)
+        run()
+        if not check():
+            raise RuntimeError(f"{kind} of {size} bytes over {self.ranks} ranks gives wrong results")
+        times = sorted(self._seconds(run, LARGE_SAMPLES if size >= LARGE else SAMPLES))
+        seconds = times[len(times) // 2]
+        return {
+            "kind": kind,
+            "bytes": size,
+            "median_s": seconds,
+            "bus_bytes_per_s": size * FACTORS[kind](self.ranks) / seconds,
+        }
+
+    def _prepared(self, kind: str, size: int) -> tuple[Callable[[], None], Callable[[], bool]]:
+        """What to run, and whether its last run was right."""
+        import torch
+        import torch.distributed as dist
+
+        count = max(size // 4 // self.ranks, 1)
+        whole = torch.zeros(count * self.ranks, device=self.device)
+        part = torch.full((count,), float(self.rank + 1), device=self.device)
+        total = self.ranks * (self.ranks + 1) / 2
+        if kind == "all_gather":
+            return (
+                lambda: dist.all_gather_into_tensor(whole, part),
+                lambda: float(whole[-1]) == self.ranks and float(whole[0]) == 1,
+            )
+        if kind == "reduce_scatter":
+            given = torch.full_like(whole, float(self.rank + 1))
+            return lambda: dist.reduce_scatter_tensor(part, given), lambda: float(part[0]) == total
+        if kind == "all_to_all":
+            given = torch.full_like(whole, float(self.rank + 1))
+            return (
+                lambda: dist.all_to_all_single(whole, given),
+                lambda: float(whole[-1]) == self.ranks and float(whole[0]) == 1,
+            )
+        if kind == "all_reduce":
+            given = torch.full_like(whole, float(self.rank + 1))
+
+            def reduce() -> None:
+                whole.copy_(given)
+                dist.all_reduce(whole)
+
+            return reduce, lambda: float(whole[0]) == total
+        # The first rank sends to the last, which is on another node if there are several.
+        last = self.ranks - 1
+
+        def send() -> None:
+            if self.rank == 0:
+                whole.fill_(1.0)
+                dist.send(whole, last)
+            elif self.rank == last:
+                dist.recv(whole, 0)
+
+        return send, lambda: self.rank not in (0, last) or float(whole[-1]) == 1
+
+    def _seconds(self, run: Callable[[], None], samples: int) -> list[float]:
+        import torch
+        import torch.distributed as dist
+
+        for _ in range(WARM_UP):
+            run()
+        found = []
+        for _ in range(samples):
+            self._wait()
+            dist.barrier()
+            self._wait()
+            began = time.perf_counter()
+            run()
+            self._wait()
+            found.append(time.perf_counter() - began)
+        slowest = torch.tensor(found, device=self.device, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return [float(each) for each in slowest]
+
+    def _wait(self) -> None:
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+
+def line(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Latency and bus bandwidth of one kind: the smallest message's time, and what the largest ones carry."""
+    ordered = sorted(rows, key=lambda row: row["bytes"])
+    return {
+        "latency_s": ordered[0]["median_s"],
+        "bus_bytes_per_s": max(row["bus_bytes_per_s"] for row in ordered[-2:]),
+    }

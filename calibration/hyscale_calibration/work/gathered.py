@@ -1,0 +1,118 @@
+"""Work of kernels that read keys by index: replay, its gradients, the index loss, sparse attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from hyscale_calibration.work.unit import BYTES, FP32, INT32, Shape, Work, unique
+from hyscale_model.layers.tiles import UNCROWDED_HEADS
+
+
+def rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
+    """Scores of ``kept`` pairs of query and key, of which ``read`` keys are different."""
+    heads, dim = shape["H"], shape["D"]
+    row = BYTES[dtype] * dim
+    return Work(
+        family="replay_scoring",
+        flops=2.0 * kept * heads * dim,
+        fp8=dtype == "fp8",
+        hbm_bytes=row * (shape["n"] * heads + min(read, shape["L"])) + (FP32 + INT32) * kept,
+        units={
+            "products": kept * heads,
+            "crowded": kept * heads if heads > UNCROWDED_HEADS else 0.0,
+            "scores": kept,
+            "gathered_bytes": kept * row,
+        },
+    )
+
+
+def _different(shape: Shape) -> float:
+    """Keys that are fetched where ``shared`` of a query's are those of the one before."""
+    return float(unique(shape["n"] * shape["k"] * (1.0 - shape["shared"]) + shape["k"], shape["L"]))
+
+
+def _replay_forward(dtype: str, shape: Shape) -> Work:
+    return rescored(dtype, shape, float(shape["n"] * shape["k"]), _different(shape))
+
+
+def _replay_backward(dtype: str, shape: Shape) -> Work:
+    forward = _replay_forward(dtype, shape)
+    return Work(
+        family="index_backward",
+        flops=3 * forward.flops,
+        fp8=forward.fp8,
+        hbm_bytes=forward.hbm_bytes,
+        # Gradients of keys are zeroed, read and cast.
+        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * shape["D"],
+        units={**forward.units, **_added(shape, shape["D"])},
+        launches=4,
+    )
+
+
+def _index_loss(dtype: str, shape: Shape) -> Work:
+    backward = _replay_backward(dtype, {**shape, "shared": 0.9})
+    kept = float(shape["n"] * shape["k"])
+    return Work(
+        family="index_loss",
+        flops=backward.flops * 4 / 3,
+        hbm_bytes=backward.hbm_bytes,
+        # Softmax, divergence and their gradients are passes over the kept scores.
+        passed_bytes=backward.passed_bytes + 20.0 * FP32 * kept,
+        units=backward.units,
+        launches=24,
+    )
+
+
+def _added(shape: Shape, width: int) -> dict[str, float]:
+    """FP32 additions to gradients of keys."""
+    added = float(shape["n"] * shape["k"] * width)
+    return {"atomics": added * (1.0 - shape["shared"]), "shared_atomics": added * shape["shared"]}
+
+
+def _sparse(shape: Shape, family: str, launches: float, kept_bytes: float, backward: bool = False) -> Work:
+    n, heads, width, value_width, topk = (shape[key] for key in ("n", "H", "D", "V", "k"))
+    kept = float(n * topk)
+    rows = 2.0 * n * heads * (width + value_width)
+    # Groups of heads have keys of their own; a value that is part of its key is not gathered again.
+    of_key = shape.get("G", 1) * (width + value_width * shape.get("values", 0))
+    units = {"logits": kept * heads, "gathered_bytes": 2.0 * kept * of_key}
+    return Work(
+        family=family,
+        flops=(2.5 if backward else 1.0) * 2.0 * kept * heads * (width + value_width),
+        hbm_bytes=(2 if backward else 1) * rows + 2.0 * of_key * _different(shape) + (INT32 + kept_bytes) * kept,
+        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * of_key if backward else 0.0,
+        units={**units, **_added(shape, of_key)} if backward else units,
+        launches=launches,
+    )
+
+
+def _sparse_forward(dtype: str, shape: Shape) -> Work:
+    return _sparse(shape, "sparse_attention_forward.hyscale_kernels", 1, 0.0)
+
+
+def _sparse_probabilities(dtype: str, shape: Shape) -> Work:
+    return _sparse(shape, "sparse_attention_probabilities", 2, 4.0 * shape["H"] + FP32)
+
+
+def _sparse_backward(dtype: str, shape: Shape) -> Work:
+    return _sparse(shape, "sparse_attention_backward.hyscale_kernels", 4, 8.0 * shape["H"], True)
+
+
+def _sparse_pairs(dtype: str, shape: Shape) -> Work:
+    """Two neighbours read the union of their keys and add to it once, after it was listed."""
+    single = _sparse_backward(dtype, shape)
+    union = 1.0 - shape["shared"] / 2
+    units = {unit: amount * (1.0 if unit == "logits" else union) for unit, amount in single.units.items()}
+    return replace(single, family="sparse_attention_backward_pairs", units=units, launches=single.launches + 4)
+
+
+GATHERED: Mapping[str, Callable[[str, Shape], Work]] = {
+    "replay_forward": _replay_forward,
+    "replay_backward": _replay_backward,
+    "index_loss_sparse": _index_loss,
+    "sparse_attention_forward": _sparse_forward,
+    "sparse_attention_forward_probabilities": _sparse_probabilities,
+    "sparse_attention_backward": _sparse_backward,
+    "sparse_attention_backward_pairs": _sparse_pairs,
+}

@@ -1,0 +1,76 @@
+"""Profiles that were measured: the user's own, and those shipped with the calibration; found, never imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hyscale_model.errors import InputError
+from hyscale_model.locations import user_profile_directory
+
+KIND = "measured"
+SUFFIX = ".json"
+_PACKAGE = "hyscale_calibration"
+
+
+def folders() -> list[Path]:
+    """Where profiles are looked for, the user's first; folders that exist."""
+    # Importing the package of the measurements is for those who measure.
+    package = find_spec(_PACKAGE)
+    shipped = [Path(place) / "profiles" for place in (package.submodule_search_locations or [])] if package else []
+    return [folder for folder in (user_profile_directory(), *shipped) if folder.is_dir()]
+
+
+def paths() -> dict[str, Path]:
+    """Name and file of each measured profile; the user's goes before a shipped one of the same name."""
+    found: dict[str, Path] = {}
+    for folder in folders():
+        for file in sorted(folder.glob(f"*{SUFFIX}")):
+            found.setdefault(file.name.removesuffix(SUFFIX), file)
+    return found
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """The contents of a measured profile.
+
+    Raises:
+        InputError: it cannot be read, is damaged, or is no measured profile.
+    """
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path), field="profile") from None
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _written: int) -> Mapping[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8 text", file=str(path), field="profile", expected="a profile") from None
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"not JSON ({error.msg}): the file is damaged or cut short", str(path), error.lineno, "profile"
+        ) from None
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise InputError("no measured profile", file=str(path), field="kind", expected=KIND)
+    return data
+
+
+def usable() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and contents of those profiles that can be read, in the order in which they are looked for."""
+    for name, path in paths().items():
+        try:
+            yield name, read(path)
+        except InputError:
+            # What is damaged is told to whoever asks for it by name.
+            continue
+
+
+def for_gpu(gpu: str) -> str | None:
+    """The name of a fitted profile measured on this very GPU, the user's first; None where there is none."""
+    return next((name for name, data in usable() if data.get("gpu") == gpu and data.get("fits")), None)
