@@ -18,11 +18,11 @@ from hyscale_model.step.price import NETWORK_ORIGIN, running_phases
 
 # Terms that no single operation is behind: how they follow from the others.
 CLOSING = {
-    "pp_bubble": "makespan of the schedule of micro-batches over stages, less the busy time of the critical rank",
+    "pp_bubble": "the longest path through the pipeline's schedule, less what the critical stage computes and sends",
     "waiting": "what the slowest rank of a group takes longer than the mean, and other stages at the end of a step",
-    "optimizer": "optimizer states of the critical rank read and written, once a step",
-    "pp_communication_exposed": "activations and gradients that the critical rank sends to its neighbours",
-    "dp_communication_exposed": "gradients reduced and parameters gathered, once a step",
+    "optimizer": "bytes of the shard of states, gradients and parameters over HBM rate, once a step",
+    "pp_communication_exposed": "sends of the critical stage x (bytes over an adapter or NVLink + latency)",
+    "dp_communication_exposed": "gradients reduced and parameters gathered over data ranks, less the hidden part",
 }
 
 
@@ -47,11 +47,12 @@ def derive(resolved: Resolved, system: str, term: str) -> dict[str, Any]:
         "seconds": _first(result.step.term(term)),
         "stage": int(result.step.stage[0, 0]),
         "closing": CLOSING.get(term),
-        "parts": _parts(result, term),
+        "parts": parts_of(result, term),
     }
 
 
-def _parts(result: Evaluation, term: str) -> list[dict[str, Any]]:
+def parts_of(result: Evaluation, term: str) -> list[dict[str, Any]]:
+    """The ``parts`` of ``derive`` of a term, of a step that is evaluated."""
     case = result.priced.cases[result.index]
     network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     parts = []

@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.batch import draw_assumptions
+from hyscale_model.derivation import CLOSING, parts_of
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.families import anatomy
-from hyscale_model.layers.operation import Operation
 from hyscale_model.memory.kept import Kept, attention_kept, feed_forward_kept
-from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import MEMORY_KINDS, TERMS, Origin
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.step.graph import term_of
-from hyscale_model.step.price import NETWORK_ORIGIN, running_phases
 from hyscale_model.summary import summarize, summarize_memory
 
 KERNELS = (
@@ -33,10 +30,6 @@ KERNELS = (
 )
 TRANSFERS = "runs x (bytes x seconds a byte + latency), less what computation hides"
 FORMULAS: Mapping[str, str] = {
-    "pp_bubble": "longest path through the pipeline's schedule, less what the critical stage computes and sends",
-    "pp_communication_exposed": "sends of the critical stage x (bytes over an adapter or NVLink + latency)",
-    "dp_communication_exposed": "gradients reduced and parameters gathered over data ranks, less the hidden part",
-    "optimizer": "bytes of the shard of states, gradients and parameters over HBM rate",
     "step_time_s": "sum of the terms on the critical stage",
     "speedup": "step time of the one over step time of the other, draw by draw",
     "memory": "sum over kinds at the fullest moment of the fullest stage",
@@ -118,48 +111,26 @@ def _speedup(metric: str, pair: str, results: Mapping[str, Evaluation]) -> dict[
 def _term(metric: str, term: str, result: Evaluation) -> dict[str, Any]:
     """Operations and transfers of the critical stage in a term, and what remains of it."""
     total = float(result.step.term(term)[0, 0])
-    priced = result.priced
-    case = priced.cases[result.index]
-    network = Network(result.case, result.sizes, priced.rates.coefficients)
     rows = []
-    for block, runs in zip(case.blocks, result.step.runs.tolist(), strict=True):
-        for phase, tasks in running_phases(block, case.training) if runs else ():
-            for task in tasks:
-                if term_of(task, phase) != term:
-                    continue
-                what = f"{block.name}, {phase}: {task.name}"
-                if isinstance(task.work, Operation):
-                    nominal = priced.rates.nominal(task.work)
-                    rows.append(
-                        _part(
-                            what,
-                            value=runs * nominal.seconds,
-                            origin=nominal.origin,
-                            runs=runs,
-                            flops=_first(task.work.flops),
-                            bytes=_first(task.work.hbm_bytes),
-                            bound_by=nominal.resource,
-                        )
-                    )
-                else:
-                    seconds = _first(network.seconds(task.work))
-                    payload = _first(task.work.payload_bytes)
-                    rows.append(
-                        _part(
-                            f"{what} ({task.work.kind} over {task.work.group})",
-                            value=runs * seconds,
-                            origin=NETWORK_ORIGIN,
-                            runs=runs,
-                            bytes=payload,
-                            bound_by="network",
-                        )
-                    )
+    for part in parts_of(result, term):
+        sent = part["resource"] == "network"
+        rows.append(
+            _part(
+                f"{part['block']}, {part['phase']}: {part['name']}" + (f" ({part['kind']})" if sent else ""),
+                value=part["runs"] * part["seconds"],
+                origin=Origin(part["origin"], part["detail"]),
+                runs=part["runs"],
+                flops=None if sent else part["flops"],
+                bytes=part["bytes"],
+                bound_by=part["resource"],
+            )
+        )
     rest = total - sum(row["value"] for row in rows)
     if abs(rest) > 1e-9 * max(abs(total), 1e-12):
         label = "hidden behind computation" if rest < 0 else "not made of single operations"
         rows.append(_part(label, value=rest))
     kind = TRANSFERS if term.endswith("_exposed") else KERNELS
-    return _answer(metric, total, FORMULAS.get(term, kind), rows)
+    return _answer(metric, total, CLOSING.get(term, kind), rows)
 
 
 def _memory(metric: str, path: list[str], result: Evaluation, memory: Mapping[str, Any]) -> dict[str, Any]:
