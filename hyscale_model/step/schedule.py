@@ -16,6 +16,8 @@ import numpy as np
 
 # After this many rounds of pp micro-batches a schedule has settled into its steady state.
 STEADY_DEPTHS = 6
+# Numbers of a schedule that are worked on at a time: 512 KiB.
+CACHED_VALUES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,13 @@ def step_seconds(
 
 
 def _makespan(durations: np.ndarray, plan: Schedule) -> np.ndarray:
+    """Makespan of every column, as many at a time as stay in the cache."""
+    width = max(64, CACHED_VALUES // (plan.durations.size + 1))
+    parts = [_finish(durations[:, start : start + width], plan) for start in range(0, durations.shape[1], width)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _finish(durations: np.ndarray, plan: Schedule) -> np.ndarray:
     finish = np.zeros((plan.durations.size + 1, durations.shape[1]))
     finish[1:] = durations[plan.durations]
     first = 1
