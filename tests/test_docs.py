@@ -48,6 +48,7 @@ def published():
     return check(["memory", "runs", "collectives"])
 
 
+@pytest.mark.slow
 def test_the_accuracy_page_shows_every_published_run(published):
     page = (DOCS / "docs" / "accuracy.md").read_text()
     shown = {cells[0]: cells for cells in table_rows(page)}

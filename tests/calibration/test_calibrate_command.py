@@ -51,6 +51,7 @@ def finished(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_whole_plan_recovers_the_law(finished):
     profile = profile_file.read(finished)
     assert len(profile["measurements"]) == len(plan("full"))
@@ -62,6 +63,7 @@ def test_a_whole_plan_recovers_the_law(finished):
     assert 0.7 <= profile["fits"]["held_out"]["coverage"] <= 0.95
 
 
+@pytest.mark.slow
 def test_a_prediction_uses_it(finished, run):
     arguments = ("predict", ROOT / "scenarios" / "glm-5.1-1m-512xh200.yaml", "--json", "--draws", 8)
     backend = ("--set", "systems.*.backend=hyscale_kernels")
@@ -187,6 +189,7 @@ def test_parts_are_merged_and_fitted(run, machine, tmp_path):
     assert "damaged or cut short" in done.err
 
 
+@pytest.mark.slow
 def test_profiles_are_listed_and_shown(run, finished, monkeypatch):
     monkeypatch.setattr(measured, "folders", lambda: [finished.parent])
     listed = run("catalog", "profiles")

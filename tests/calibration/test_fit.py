@@ -139,6 +139,7 @@ def test_steps_of_hytopk_are_added_up_and_counted_once(fits):
     assert fits["held_out"]["n"] == rows - fits["families"]["candidate_select"]["held_out"]["n"]
 
 
+@pytest.mark.slow
 def test_what_is_held_out_changes_no_coefficient():
     rows = measured(0.02, "quick")
     other = [

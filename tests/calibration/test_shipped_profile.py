@@ -38,6 +38,7 @@ def test_its_points_are_those_of_the_plan(profile):
         assert entry["p10_ms"] <= entry["median_ms"] <= entry["p90_ms"]
 
 
+@pytest.mark.slow
 def test_its_fits_are_those_of_its_measurements(profile):
     again = with_fits(profile)["fits"]
     assert set(again["families"]) == set(profile["fits"]["families"])

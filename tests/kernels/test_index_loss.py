@@ -256,6 +256,7 @@ def test_deterministic_gradients_do_not_depend_on_the_order_of_queries():
     assert torch.equal(*found)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     n=st.integers(0, 5),

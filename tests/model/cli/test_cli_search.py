@@ -30,6 +30,7 @@ def test_people_see_the_best_their_own_and_the_ratios(run, small):
     assert "each in its own best layout" in text
 
 
+@pytest.mark.slow
 def test_json_is_all_that_stdout_holds_and_a_file_gets_the_same(run, small, tmp_path):
     path = tmp_path / "best.json"
     result = run("search", small, "--top", 1, "--draws", 2, "--workers", 1, "--json", "--output", path)
@@ -37,11 +38,13 @@ def test_json_is_all_that_stdout_holds_and_a_file_gets_the_same(run, small, tmp_
     assert result.err == f"wrote {path}\n"
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_finds(run, small):
     one, two = (run("search", small, "--top", 3, "--draws", 2, "--workers", n, "--json").out for n in (1, 2))
     assert json.loads(one) == json.loads(two)
 
 
+@pytest.mark.slow
 def test_other_numbers_of_gpus(run, small):
     result = run("search", small, "--gpus", 4, "--top", 1, "--draws", 2, "--workers", 1)
     assert result.code == 0

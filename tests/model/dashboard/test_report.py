@@ -1,10 +1,13 @@
 import json
 import re
 
+import pytest
+
 from hyscale_model.cli.main import main
 from hyscale_model.views import VIEWS
 
 
+@pytest.mark.slow
 def test_a_report_holds_every_figure_and_needs_nothing_else(tmp_path, offer):
     source = offer.source("glm-5.1-1m-512xh20", {}).path
     path = tmp_path / "report.html"
@@ -21,6 +24,7 @@ def test_a_report_holds_every_figure_and_needs_nothing_else(tmp_path, offer):
     assert not re.findall(r"<(?:script|link|img|iframe)[^>]*\b(?:src|href)=", markup)
 
 
+@pytest.mark.slow
 def test_a_trace_is_written(tmp_path, offer):
     path = tmp_path / "trace.json"
     source = offer.source("glm-5.1-1m-512xh20", {}).path

@@ -163,6 +163,7 @@ def _paths(data, path=()):
                 yield from _paths(value, (*path, key))
 
 
+@pytest.mark.slow
 def test_any_missing_part_is_left_out_without_a_crash(prediction):
     text = json.dumps(prediction)
     # One path of each kind: what holds for one system or term holds for its neighbours.

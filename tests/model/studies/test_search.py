@@ -129,6 +129,7 @@ def test_reasons_name_terms_that_change(found):
                 assert not row["because"] or abs(change) > 0
 
 
+@pytest.mark.slow
 def test_a_field_that_a_system_sets_stays():
     data = search(read("systems.hyscale.layout.pp=2"), top=3, draws=2)
     assert {row["layout"]["pp"] for row in data["systems"]["hyscale"]["top"]} == {2}
@@ -139,6 +140,7 @@ def test_a_field_that_a_system_sets_stays():
         assert each.scenario.training.recompute == "full"
 
 
+@pytest.mark.slow
 def test_another_number_of_nodes():
     assert search(read(), nodes=1, top=1, draws=2)["gpus"] == 4
 
