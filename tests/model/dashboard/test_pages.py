@@ -37,6 +37,7 @@ def parsed(text):
     return parser.tags
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(VIEWS))
 def test_every_view_shows_every_scenario(offer, page, name):
     for scenario in offer.names:

@@ -96,6 +96,7 @@ def _calls(text: str) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
 def test_many_mistakes_take_little_more_than_reading_them(base_text: str, extra: Callable[[int], str]) -> None:
     none, some, more = (_calls(f"{base_text}\n{extra(count)}\n") for count in (400, 4_000, 8_000))

@@ -49,6 +49,7 @@ SWEPT = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draws", [0, 5])
 def test_every_row_is_a_prediction_of_its_point_and_impossible_ones_say_why(draws):
     rows = rows_of(Sweep.of(read(*SWEPT), draws))
@@ -106,6 +107,7 @@ def test_equal_work_has_an_equal_id_and_other_work_another():
     assert replace(first[0], seed=1).id != first[0].id
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_point_is_invalid_exactly_where_a_rule_says_so(data):
