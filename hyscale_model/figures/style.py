@@ -121,9 +121,13 @@ def named_rows(names: Sequence[str], above: int = 0) -> dict[str, Any]:
     return {"yaxis": axis, "margin": {"l": 14 + CHARACTER * longest, "t": TOP + above}}
 
 
+# Marks that the legend draws as they are; the others are dots there.
+DRAWN_MARKS = ("square", "diamond", "triangle-up")
+
+
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """One entry of a legend: its name, its colour and how it is drawn (bar, hatched, line or dot)."""
+    """One entry of a legend: its name, its colour and how it is drawn (bar, hatched, line, stroke or a mark)."""
 
     name: str
     colour: str
@@ -151,4 +155,4 @@ def _entry(trace: Mapping[str, Any]) -> LegendEntry:
     if "lines" in trace.get("mode", ""):
         return LegendEntry(trace["name"], str(trace["line"]["color"]), "stroke")
     outline = (marker.get("line") or {}).get("color")
-    return LegendEntry(trace["name"], str(outline or colour), "dot")
+    return LegendEntry(trace["name"], str(outline or colour), symbol if symbol in DRAWN_MARKS else "dot")

@@ -1,6 +1,7 @@
 import json
 import re
 
+import plotly.graph_objects as go
 import pytest
 
 from hyscale_model import figures
@@ -223,6 +224,15 @@ def test_no_operation_is_above_its_roof(drawn, data):
         if trace.mode == "markers":
             for intensity, reached in zip(trace.x, trace.y, strict=True):
                 assert reached * 1e12 <= min(peak, intensity * gpu["hbm_bytes_per_s"]) * 1.001
+
+
+def test_marks_of_different_shapes_differ_in_the_legend_too():
+    figure = go.Figure(layout={"meta": {"legend": True}})
+    for symbol in (None, "diamond", "triangle-up", "square", "star"):
+        figure.add_scatter(
+            x=[1], y=[1], mode="markers", name=str(symbol), marker={"color": "#000000", "symbol": symbol}
+        )
+    assert [entry.shape for entry in figures.legend(figure)] == ["dot", "diamond", "triangle-up", "square", "dot"]
 
 
 def test_figures_without_need_have_no_legend(drawn):
