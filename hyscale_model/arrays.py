@@ -24,6 +24,11 @@ def equals(value: Number, *options: str) -> Number:
     return float(value in options)
 
 
+def nominal(value: Number) -> float:
+    """The value at the nominal point: the first of an array, or the number itself."""
+    return float(np.ravel(value)[0])
+
+
 def where(condition: Number, yes: Number, no: Number) -> Number:
     """``np.where`` that stays a Python number when everything is scalar."""
     if not isinstance(condition, np.ndarray):

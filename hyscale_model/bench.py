@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from hyscale_model import catalog
 from hyscale_model.evaluate import Evaluator
@@ -23,6 +22,7 @@ from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario import read_scenario
 from hyscale_model.scenario.resolve import Resolved
+from hyscale_model.studies.pool import single_thread
 
 SCENARIO = "glm-5.1-1m-512xh20"
 DRAWS = 64
@@ -77,11 +77,6 @@ def evaluate_chunk(seed: int, points: int, draws: int) -> float:
     before, after = evaluator.steps(pair)
     fits = np.logical_and.reduce([evaluator.memory(system).peak() < 2**40 for system in pair])
     return float((before.step.seconds / after.step.seconds)[fits].mean())
-
-
-def single_thread() -> None:
-    """Keep the matrix library of a worker to one thread: the workers are the parallelism."""
-    threadpool_limits(1)
 
 
 def points_per_second(draws: int) -> float:

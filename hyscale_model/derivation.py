@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from hyscale_model.arrays import Number
+from hyscale_model.arrays import nominal
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.network.collectives import Network
@@ -44,7 +42,7 @@ def derive(resolved: Resolved, system: str, term: str) -> dict[str, Any]:
     result = evaluator.steps([next(each for each in scenario.systems if each.name == system)])[0]
     return {
         "term": term,
-        "seconds": _first(result.step.term(term)),
+        "seconds": nominal(result.step.term(term)),
         "stage": int(result.step.stage[0, 0]),
         "closing": CLOSING.get(term),
         "parts": parts_of(result, term),
@@ -68,16 +66,16 @@ def parts_of(result: Evaluation, term: str) -> list[dict[str, Any]]:
 
 
 def _operation(work: Operation, result: Evaluation) -> dict[str, Any]:
-    nominal = result.priced.rates.nominal(work)
+    told = result.priced.rates.nominal(work)
     return {
         "kind": work.family,
-        "flops": _first(work.flops),
-        "bytes": _first(work.hbm_bytes),
-        "seconds": nominal.seconds,
-        "floor_s": nominal.floor_s,
-        "resource": nominal.resource,
-        "origin": nominal.origin.origin,
-        "detail": nominal.origin.detail,
+        "flops": nominal(work.flops),
+        "bytes": nominal(work.hbm_bytes),
+        "seconds": told.seconds,
+        "floor_s": told.floor_s,
+        "resource": told.resource,
+        "origin": told.origin.origin,
+        "detail": told.origin.detail,
     }
 
 
@@ -85,14 +83,10 @@ def _transfer(work: Transfer, network: Network) -> dict[str, Any]:
     return {
         "kind": f"{work.kind} over {work.group}",
         "flops": 0.0,
-        "bytes": _first(work.payload_bytes),
-        "seconds": _first(network.seconds(work)),
+        "bytes": nominal(work.payload_bytes),
+        "seconds": nominal(network.seconds(work)),
         "floor_s": None,
         "resource": "network",
         "origin": NETWORK_ORIGIN.origin,
         "detail": NETWORK_ORIGIN.detail,
     }
-
-
-def _first(value: Number) -> float:
-    return float(np.ravel(value)[0])

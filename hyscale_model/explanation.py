@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from hyscale_model.arrays import nominal
 from hyscale_model.batch import draw_assumptions
 from hyscale_model.derivation import CLOSING, parts_of
 from hyscale_model.errors import InputError
@@ -161,10 +160,6 @@ def _kept_parts(result: Evaluation) -> list[dict[str, Any]]:
         for module, size in kept.modules.items():
             gone = case.training.recompute == "full" or module in kept.policy
             label = f"one {kind} layer and micro-batch, {module}" + (" (recomputed)" if gone else "")
-            if _first(size):
-                rows.append(_part(label, value=_first(size)))
+            if nominal(size):
+                rows.append(_part(label, value=nominal(size)))
     return rows
-
-
-def _first(value: Any) -> float:
-    return float(np.ravel(value)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import LayerScope, Part, Scenario, System
 from hyscale_model.summary import as_json, interval, intervals, summarize, summarize_memory
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 # Order in which the ablation applies what differs between two systems: what removes most work first.
 ABLATION_ORDER = ("selection", "recompute_selection", "cp_overlap", "sparse_attention")
@@ -151,7 +152,8 @@ def ablation_steps(base: System, target: System) -> list[tuple[str, System]]:
     return steps
 
 
-def _pairs(named: Mapping[str, Evaluation]) -> list[tuple[str, Evaluation, Evaluation]]:
+def pairs(named: Mapping[str, T]) -> list[tuple[str, T, T]]:
+    """Each two systems in order: (``later/earlier``, what the earlier has, what the later has)."""
     names = list(named)
     return [
         (f"{later}/{earlier}", named[earlier], named[later])
@@ -162,14 +164,14 @@ def _pairs(named: Mapping[str, Evaluation]) -> list[tuple[str, Evaluation, Evalu
 
 def speedups(named: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
     """Step time of each system over that of each later one, draw by draw."""
-    return {name: interval(before.step.seconds / after.step.seconds) for name, before, after in _pairs(named)}
+    return {name: interval(before.step.seconds / after.step.seconds) for name, before, after in pairs(named)}
 
 
 def speedups_by_term(named: Mapping[str, Evaluation]) -> dict[str, dict[str, dict[str, float]]]:
     """The same, for each term that both systems have."""
     found = {}
     names = tuple(TERMS)
-    for name, before, after in _pairs(named):
+    for name, before, after in pairs(named):
         pair = np.stack([before.step.terms[:, 0], after.step.terms[:, 0]])
         shared = np.flatnonzero(pair.all(axis=(0, 2)))
         ratios = intervals(pair[0, shared] / pair[1, shared])

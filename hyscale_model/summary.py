@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.arrays import Number
+from hyscale_model.arrays import nominal
 from hyscale_model.evaluate import Evaluation
 from hyscale_model.families import anatomy
 from hyscale_model.layers.hytopk import HyTopKSizes
@@ -70,7 +70,7 @@ def summarize(result: Evaluation) -> dict[str, Any]:
     seconds, share, recompute_share, throughput, *per_term = intervals(np.concatenate(rows))
     time_s = {term: row["nominal"] for term, row in zip(used, per_term, strict=True)}
     busy = sum(value for term, value in time_s.items() if term not in (*IDLE_TERMS, "optimizer"))
-    flops = _nominal(training_flops_per_token(case, sizes))
+    flops = nominal(training_flops_per_token(case, sizes))
     gpu_hours = 1e9 / throughput["nominal"] / 3600
     return {
         "switches": as_json(case.systems[0], leave_out=("name", "layout", "training")),
@@ -80,30 +80,26 @@ def summarize(result: Evaluation) -> dict[str, Any]:
             term: {name: row[name] for name in QUANTILES} | {"origin": _origin(explanation.origins, term)}
             for term, row in zip(used, per_term, strict=True)
         },
-        "hidden_communication_s": {name: _nominal(values) for name, values in step.hidden.items()},
+        "hidden_communication_s": {name: nominal(values) for name, values in step.hidden.items()},
         "floor_s": {term: value for term, value in explanation.floor_s.items() if term in time_s},
         "bound_by": {term: value for term, value in explanation.bound_by.items() if term in time_s},
         "critical_stage": int(step.stage[0, 0]),
         "busy_time_s": busy,
         "selection_share_of_step": share,
-        "selection_share_of_busy": _nominal(selection) / busy if busy else 0.0,
+        "selection_share_of_busy": nominal(selection) / busy if busy else 0.0,
         "selection_recompute_share_of_step": recompute_share,
         "tokens_per_s_per_gpu": throughput,
         "model_flops_utilization": (
             None if isinstance(case.scope, LayerScope) else flops * throughput["nominal"] / cluster.gpu.bf16_flops
         ),
-        "micro_batches": int(_nominal(sizes.micro_batches)),
-        "data_parallel": int(_nominal(sizes.dp)),
+        "micro_batches": int(nominal(sizes.micro_batches)),
+        "data_parallel": int(nominal(sizes.dp)),
         "hytopk": _hytopk(result),
         "gpu_hours_per_billion_tokens": gpu_hours,
         "cost_per_billion_tokens": (
-            None if cluster.usd_per_gpu_hour is None else gpu_hours * _nominal(cluster.usd_per_gpu_hour)
+            None if cluster.usd_per_gpu_hour is None else gpu_hours * nominal(cluster.usd_per_gpu_hour)
         ),
     }
-
-
-def _nominal(value: Number) -> float:
-    return float(np.ravel(value)[0])
 
 
 def _origin(found: Mapping[str, Origin], term: str) -> str:
@@ -116,7 +112,7 @@ def _hytopk(result: Evaluation) -> dict[str, float] | None:
     indices = [each.index for each in anatomy(result.case.model).attentions if each.index is not None]
     if result.case.systems[0].selection != "hytopk" or not indices:
         return None
-    keys = _nominal(result.sizes.longest()) / indices[0].ratio
+    keys = nominal(result.sizes.longest()) / indices[0].ratio
     sizes = HyTopKSizes.of(keys, indices[0].topk)
     return {
         "samples": sizes.samples,
@@ -128,21 +124,21 @@ def _hytopk(result: Evaluation) -> dict[str, float] | None:
 
 def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
     """The memory part of a system's JSON: peak, verdict, what it consists of, by stage."""
-    nominal = memory.totals[:, :, 0, 0]
-    stage, moment = np.unravel_index(nominal.argmax(), nominal.shape)
-    capacity = _nominal(case.cluster.gpu.memory_bytes)
+    totals = memory.totals[:, :, 0, 0]
+    stage, moment = np.unravel_index(totals.argmax(), totals.shape)
+    capacity = nominal(case.cluster.gpu.memory_bytes)
     peak = interval(memory.peak())
     kinds = memory.nominal_kinds()
     allocated, stored = memory.nominal_allocated(kinds), memory.nominal_stored()
     stages = [
         {
             "stage": rank,
-            "peak_bytes": float(nominal[rank].max()),
-            "peak_when": memory.moments[int(nominal[rank].argmax())],
-            "at_peak_bytes": _by_kind(kinds[rank, nominal[rank].argmax()]),
+            "peak_bytes": float(totals[rank].max()),
+            "peak_when": memory.moments[int(totals[rank].argmax())],
+            "at_peak_bytes": _by_kind(kinds[rank, totals[rank].argmax()]),
             "stored_activations_bytes": float(stored[rank]),
         }
-        for rank in range(nominal.shape[0])
+        for rank in range(totals.shape[0])
     ]
     return {
         "capacity_bytes": capacity,
@@ -166,11 +162,11 @@ def _per_layer(case: Scenario) -> dict[str, float]:
     sizes, body = Sizes.of(case), anatomy(case.model)
     layers = [selection_bytes(case, sizes, each) for each in body.attentions]
     return {
-        "selection_indices": max(_nominal(layer.indices) for layer in layers),
-        "score_table": max(_nominal(layer.table) for layer in layers),
-        "candidates": max(_nominal(layer.candidates) for layer in layers),
-        "gathered_kv": max(_nominal(layer.gathered) for layer in layers),
-        "activations": _nominal(layer_input_bytes(case, sizes, body)),
+        "selection_indices": max(nominal(layer.indices) for layer in layers),
+        "score_table": max(nominal(layer.table) for layer in layers),
+        "candidates": max(nominal(layer.candidates) for layer in layers),
+        "gathered_kv": max(nominal(layer.gathered) for layer in layers),
+        "activations": nominal(layer_input_bytes(case, sizes, body)),
     }
 
 

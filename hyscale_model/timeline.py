@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hyscale_model.arrays import nominal
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.layers.operation import Phase, Task, Transfer
 from hyscale_model.network.collectives import Network
@@ -170,7 +171,7 @@ def _needs(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, i
 def _block(result: Evaluation, row: int, network: Network) -> tuple[Interval, ...]:
     priced = result.priced.cases[result.index]
     block = priced.blocks[row]
-    contention = float(np.ravel(result.priced.rates.factor("overlap_contention"))[0])
+    contention = nominal(result.priced.rates.factor("overlap_contention"))
     found: list[Interval] = []
     for phase, tasks in running_phases(block, priced.training):
         found += _streams(block.name, phase, tasks, result, network, contention)
@@ -204,7 +205,7 @@ def _streams(
             now += took
             continue
         group = task.work.group
-        took = float(np.ravel(network.seconds(task.work))[0])
+        took = nominal(network.seconds(task.work))
         start = max(now, free.get(group, 0.0))
         add(task, group, start, start + took)
         if task.blocking:

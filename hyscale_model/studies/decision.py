@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from hyscale_model.arrays import nominal
 from hyscale_model.batch import draw_assumptions
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
-from hyscale_model.predict import ablation_steps
+from hyscale_model.predict import ablation_steps, speedups
 from hyscale_model.prediction import ORIGINS, SELECTION_TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
@@ -109,7 +110,7 @@ def decide(
         "gpus": scenario.cluster.nodes * scenario.cluster.gpus_per_node,
         "operation": {name: getattr(operation, name) for name in operation.__dataclass_fields__},
         "systems": rows,
-        "speedup": _speedups(named),
+        "speedup": speedups(named),
         "techniques": _techniques([change for change, _ in steps], by_subset),
         "answer": _answer(named, rows),
         "work": [{"change": change, "what": WORK[change.partition(":")[0]]} for change, _ in steps],
@@ -141,7 +142,7 @@ def _row(
     lost = operation.failures_per_gpu_hour * gpus * (operation.restart_s + operation.checkpoint_s / 2) / 3600
     hours = steady * (1 + lost)
     summary = summarize(result)
-    peak, capacity = interval(evaluator.memory(system).peak()), float(np.ravel(cluster.gpu.memory_bytes)[0])
+    peak, capacity = interval(evaluator.memory(system).peak()), nominal(cluster.gpu.memory_bytes)
     share = sum(result.step.term(term) for term in SELECTION_TERMS) / result.step.seconds
     price, watts = cluster.usd_per_gpu_hour, cluster.gpu.power_watts
     return {
@@ -178,15 +179,6 @@ def _evidence(summary: Mapping[str, Any]) -> dict[str, float]:
     return {origin: share for origin, share in shares.items() if share}
 
 
-def _speedups(named: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
-    names = list(named)
-    return {
-        f"{later}/{earlier}": interval(named[earlier].step.seconds / named[later].step.seconds)
-        for index, earlier in enumerate(names)
-        for later in names[index + 1 :]
-    }
-
-
 def _techniques(changes: Sequence[str], by_subset: Mapping[frozenset[int], Evaluation]) -> list[dict[str, Any]]:
     """What each change brings, over every order in which they could be made.
 
@@ -206,15 +198,15 @@ def _techniques(changes: Sequence[str], by_subset: Mapping[frozenset[int], Evalu
     rows = []
     for index, change in enumerate(changes):
         mean = np.mean(gains[index], axis=0)
-        nominal = [float(np.exp(gain[0, 0])) for gain in gains[index]]
+        factors = [float(np.exp(gain[0, 0])) for gain in gains[index]]
         alone, rest = frozenset([index]), everything - {index}
         rows.append(
             {
                 "change": change,
                 "alone": float((times[frozenset()] / times[alone])[0, 0]) if alone in times else None,
                 "last": float((times[rest] / times[everything])[0, 0]) if rest in times else None,
-                "lowest": min(nominal),
-                "highest": max(nominal),
+                "lowest": min(factors),
+                "highest": max(factors),
                 "average": interval(np.exp(mean)),
                 "share": float(mean[0, 0] / whole[0, 0]) if whole[0, 0] else None,
             }

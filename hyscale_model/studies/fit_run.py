@@ -16,6 +16,7 @@ import numpy as np
 from hyscale_model.batch import draw_assumptions, generic
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
+from hyscale_model.predict import pairs
 from hyscale_model.prediction import SELECTION_TERMS, TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
@@ -181,11 +182,9 @@ def _pair(values: np.ndarray, weights: np.ndarray | None) -> dict[str, Any]:
 
 
 def _speedups(results: Mapping[str, Evaluation], weights: np.ndarray | None) -> dict[str, Any]:
-    names = list(results)
     return {
-        f"{later}/{earlier}": _pair((results[earlier].step.seconds / results[later].step.seconds)[0, 1:], weights)
-        for index, earlier in enumerate(names)
-        for later in names[index + 1 :]
+        name: _pair((before.step.seconds / after.step.seconds)[0, 1:], weights)
+        for name, before, after in pairs(results)
     }
 
 

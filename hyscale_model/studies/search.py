@@ -14,6 +14,7 @@ import numpy as np
 from hyscale_model.batch import case_of, draw_assumptions
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
+from hyscale_model.predict import pairs
 from hyscale_model.prediction import TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
@@ -268,14 +269,9 @@ class _Compare:
 
 
 def _ratios(times: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    names = list(times)
     return {
         "step_time_s": {name: interval(seconds) for name, seconds in times.items()},
-        "speedup": {
-            f"{later}/{earlier}": interval(times[earlier] / times[later])
-            for index, earlier in enumerate(names)
-            for later in names[index + 1 :]
-        },
+        "speedup": {name: interval(before / after) for name, before, after in pairs(times)},
     }
 
 

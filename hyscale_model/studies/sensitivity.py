@@ -27,7 +27,7 @@ from hyscale_model.summary import QUANTILES, interval, quantiles
 
 LOW, HIGH = 0.1, 0.9
 # Lengths at which a technique is judged, and how much it must bring to count.
-LONGEST = 2**22
+LENGTHS = tuple(2**power for power in range(10, 23))
 GAIN = 1.01
 # Swings below this are left out: they are rounding.
 LEAST_SWING = 1e-9
@@ -250,11 +250,11 @@ def _break_even(scenario: Scenario, pair: Sequence[System], draws: int, seed: in
 def _lengths(scenario: Scenario, systems: Sequence[System]) -> list[int]:
     """Powers of two up to four million tokens that the layout can cut."""
     found = []
-    for tokens in (2**power for power in range(10, 23)):
+    for tokens in LENGTHS:
         case = replace(scenario, workload=replace(scenario.workload, sequence_length=tokens))
         if not any(problem_of(case, system) for system in systems):
             found.append(tokens)
-    return [tokens for tokens in found if tokens <= LONGEST]
+    return found
 
 
 def _first(lengths: Sequence[int], gains: np.ndarray) -> int | None:
