@@ -8,7 +8,6 @@ import typer
 
 from hyscale_model.cli.outcome import Outcome, say
 
-
 # Those of hyscale_model.checks, which takes long to import.
 GROUPS = ("paper", "kernels", "layers", "memory", "runs", "collectives")
 
