@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hyscale_model.errors import InputError
-from hyscale_model.studies.points import Chunk, evaluate_csv, evaluate_table
+from hyscale_model.studies.columns import evaluate_csv, evaluate_table
+from hyscale_model.studies.points import Chunk
 
 SUFFIXES = (".csv", ".parquet")
 # What a worker makes of a chunk for a table, and how it is written.
