@@ -39,9 +39,7 @@ def lines(chunk: Chunk, rows: Rows) -> str:
     of points that cannot run not at all.
     """
     columns = [
-        [_quoted(chunk.fixed[path])] * chunk.points
-        if path in chunk.fixed
-        else _each_quoted(chunk.values[path][:, 0])
+        [_quoted(chunk.fixed[path])] * chunk.points if path in chunk.fixed else _each_quoted(chunk.values[path][:, 0])
         for path in chunk.paths
     ]
     swept = list(map(",".join, zip(*columns, strict=True)))
