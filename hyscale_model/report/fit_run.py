@@ -63,8 +63,8 @@ def _render_trace(trace: Mapping[str, Any], console: Console) -> None:
     steps = "the whole trace" if not trace["steps_marked"] else f"the median of {trace['steps']} steps"
     canvas.sentence(
         console,
-        f"Traced on {gpu}: {seconds(step['median'])}, {steps}; kernels ran for {percent(trace['busy_s'] / step['median'])} "
-        f"of it, of which {percent(trace['attributed_share'])} are attributed.",
+        f"Traced on {gpu}: {seconds(step['median'])}, {steps}; kernels ran for "
+        f"{percent(trace['busy_s'] / step['median'])} of it, of which {percent(trace['attributed_share'])} are attributed.",
     )
     lines = [
         [

@@ -1,4 +1,4 @@
-"""Results of a chunk as a table with one row for each point and system: what varies, the verdict, results, the reason."""
+"""Results of a chunk as a table, one row a point and system: what varies, the verdict, results, the reason."""
 
 from __future__ import annotations
 

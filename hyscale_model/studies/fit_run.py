@@ -221,7 +221,8 @@ def _predicted(result: Evaluation, metric: str) -> np.ndarray:
     elif metric == "selection_share_of_step":
         found = sum(result.step.term(term) for term in SELECTION_TERMS) / seconds
     else:
-        found = sum(result.step.term(term) for term in metric.removeprefix(TERM_PREFIX).split("+"))
+        terms = metric.removeprefix(TERM_PREFIX).split("+")
+        found = np.sum([result.step.term(term) for term in terms], axis=0)
     # A term that is not there explains nothing.
     return np.maximum(np.broadcast_to(found, seconds.shape)[0, 1:], 1e-30)
 

@@ -163,8 +163,9 @@ def _evaluate_all(scenario: Scenario, run: Run) -> dict[str, _Pool]:
     capacity = float(scenario.cluster.gpu.memory_bytes)
     pools = {}
     for name, parts in found.items():
-        group, place, variant, seconds, peak = np.concatenate(parts, axis=1) if parts else np.empty((5, 0))
-        pools[name] = _Pool(groups, group.astype(int), place.astype(int), variant.astype(int), seconds, peak, capacity)
+        table = np.concatenate(parts, axis=1) if parts else np.empty((5, 0))
+        group, place, variant = table[:3].astype(int)
+        pools[name] = _Pool(groups, group, place, variant, table[3], table[4], capacity)
     return pools
 
 

@@ -1,4 +1,4 @@
-"""Every layout a model can have on a cluster, in batches that share a structure and are evaluated for several systems."""
+"""Every layout a model can have on a cluster, in batches of one structure for all systems that share it."""
 
 from __future__ import annotations
 
