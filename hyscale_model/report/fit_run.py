@@ -60,11 +60,12 @@ def _render_trace(trace: Mapping[str, Any], console: Console) -> None:
     """Where the time of the traced step went."""
     step = trace["step_time_s"]
     gpu = canvas.printable(trace["device"] or "a GPU")
+    ran, known = percent(trace["busy_s"] / step["median"]), percent(trace["attributed_share"])
     steps = "the whole trace" if not trace["steps_marked"] else f"the median of {trace['steps']} steps"
     canvas.sentence(
         console,
-        f"Traced on {gpu}: {seconds(step['median'])}, {steps}; kernels ran for "
-        f"{percent(trace['busy_s'] / step['median'])} of it, of which {percent(trace['attributed_share'])} are attributed.",
+        f"Traced on {gpu}: {seconds(step['median'])}, {steps}; kernels ran for {ran} of it, of which {known} are "
+        "attributed.",
     )
     lines = [
         [

@@ -18,12 +18,12 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.predict import pairs
 from hyscale_model.prediction import SELECTION_TERMS, TERMS
-from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.fields import suggest
 from hyscale_model.scenario.load import Document, load
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import Scenario
+from hyscale_model.studies.recording import Recording
 from hyscale_model.summary import QUANTILES
 from hyscale_model.traces import Attribution, Trace
 
@@ -59,21 +59,6 @@ class Measured:
     def error_of(self, metric: str) -> float:
         """Relative standard error of a metric."""
         return self.errors.get(metric, self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Recording(Draws):
-    """Draws that remember the uniforms of every unknown."""
-
-    seen: dict[str, np.ndarray] = field(default_factory=dict, compare=False)
-
-    def uniform(self, name: str) -> np.ndarray:
-        """As ``Draws.uniform``."""
-        # super() does not know a class with slots.
-        values = Draws.uniform(self, name)
-        if self.columns is None:
-            self.seen[name] = values[0, 1:]
-        return values
 
 
 def read_measured(path: str | Path, scenario: Scenario) -> Measured:
@@ -172,7 +157,7 @@ def fit_run(resolved: Resolved, measured: Measured, *, draws: int = 4096, seed: 
         and no ``after`` where next to no draw comes near the measurement.
     """
     scenario = resolved.scenario
-    recording = _Recording(draws, seed)
+    recording = Recording(draws, seed)
     values = draw_assumptions(scenario, recording)
     evaluator = Evaluator(scenario, values, recording, profile_of(scenario))
     results = dict(zip((system.name for system in scenario.systems), evaluator.steps(scenario.systems), strict=True))
