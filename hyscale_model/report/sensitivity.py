@@ -147,6 +147,7 @@ def _render_measurements(first: Mapping[str, Any], console: Console) -> None:
         ]
         head = ["", "of the variance", "takes about", "chosen"]
         console.print(canvas.plain_table(head, lines, left=(0, 3)))
+    if first["commands"]:
         now, then = first["now"], first["then"]
         canvas.sentence(
             console,
@@ -155,8 +156,11 @@ def _render_measurements(first: Mapping[str, Any], console: Console) -> None:
         )
         for command in first["commands"]:
             # Lines of a shell, which can be copied as they stand.
-            parts = wrap(command, console.width - 6, break_long_words=False, break_on_hyphens=False)
-            console.print("  " + " \\\n    ".join(parts), markup=False, highlight=False, soft_wrap=True)
+            kept = command.replace("--op ", "--op\0")
+            parts = wrap(kept, console.width - 6, break_long_words=False, break_on_hyphens=False)
+            console.print(
+                "  " + " \\\n    ".join(parts).replace("\0", " "), markup=False, highlight=False, soft_wrap=True
+            )
     if first["others"]:
         told = ", ".join(f"{row['input']} {percent(row['share'])}" for row in first["others"][:MOST_OTHERS])
         canvas.sentence(console, f"No benchmark settles {told}: decide them, or fit a step of your own (fit-run).")
