@@ -135,17 +135,19 @@ class PredictedLayer:
 def predict_layer(layer: Layer, gpu: str, profile: Profile, draws: int, seed: int) -> PredictedLayer:
     """Time and memory of a layer on a GPU."""
     scenario = layer_scenario(layer, gpu)
-    evaluator = Evaluator(scenario, {}, Draws(draws, seed), _of_layer(profile, layer.shared_keys))
+    evaluator = Evaluator(scenario, {}, Draws(draws, seed), profile_of_layer(profile, layer.shared_keys))
     (result,) = evaluator.steps(scenario.systems)
     parts = {
         name: sum((result.step.term(term) for term in terms), start=np.zeros((1, 1)))
         for name, (_, terms) in PARTS.items()
     }
     memory = evaluator.memory(scenario.systems[0])
-    return PredictedLayer(result.step.seconds, parts, *_layer_bytes(memory, result))
+    return PredictedLayer(result.step.seconds, parts, *layer_bytes(memory, result))
 
 
-def _of_layer(profile: Profile, shared_keys: float) -> Profile:
+def profile_of_layer(profile: Profile, shared_keys: float) -> Profile:
+    """A profile with what a layer by itself fixes: nothing over its kernels, and keys that neighbours share."""
+
     def fixed(value: float, reason: str) -> Rate:
         return Rate(value, value, value, Origin("given", reason))
 
@@ -159,7 +161,7 @@ def _of_layer(profile: Profile, shared_keys: float) -> Profile:
     )
 
 
-def _layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
+def layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
     """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before."""
     kinds = memory.nominal_kinds()[0]
     body, sizes, case = anatomy(result.case.model), result.sizes, result.case
