@@ -175,7 +175,8 @@ def _compared(
             "relation": "equal",
             "reported": value,
             "predicted": dict(expected),
-            "error": expected["nominal"] / value - 1 if value else None,
+            # Of a difference of two times that are nearly equal a share says nothing; its interval does.
+            "error": expected["nominal"] / value - 1 if value > 0 and kind != CONTENTION else None,
             "inside": expected["p10"] <= value <= expected["p90"] if expected["p10"] < expected["p90"] else None,
             "floor": None,
             "note": None,
