@@ -20,11 +20,3 @@ class Stages:
     held: tuple[np.ndarray, np.ndarray]
     runs: dict[str, np.ndarray]
     in_flight: np.ndarray
-
-
-def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
-    """Micro-batches whose activations a rank holds at its peak, in units of all its layers."""
-    if vpp == 1:
-        return float(min(micro_batches, pp - rank))
-    chunks = min(micro_batches * vpp, 2 * (pp - rank - 1) + (vpp - 1) * pp + 1)
-    return chunks / vpp

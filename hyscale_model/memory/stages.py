@@ -16,7 +16,7 @@ from hyscale_model.families import anatomy
 from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.ends import workspace_bytes
-from hyscale_model.memory.holdings import Stages, in_flight
+from hyscale_model.memory.holdings import Stages
 from hyscale_model.memory.moments import SCALED_KINDS, Moments
 from hyscale_model.memory.sharding import static_bytes
 from hyscale_model.prediction import MEMORY_KINDS
@@ -90,16 +90,14 @@ def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, i
     parameters = block_parameters(case)
     if len(pipeline) == 1:
         (group,) = pipeline
-        held = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
         shared, experts = (np.einsum("rb,bpd->rpd", group.rank_counts, part) for part in parameters)
         runs = {name: group.rank_counts[:, row, None, None] for row, name in enumerate(names)}
-        return Stages(held=(shared, experts), runs=runs, in_flight=np.array(held)[:, None, None])
+        return Stages(held=(shared, experts), runs=runs, in_flight=group.in_flight[:, None, None])
     counts = np.empty((pp, len(names), shape[0] * shape[1]))
     flying = np.empty((pp, counts.shape[-1]))
     for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
-        held = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
-        flying[:, group.columns] = np.array(held)[:, None]
+        flying[:, group.columns] = group.in_flight[:, None]
     by_point = counts.reshape(pp, len(names), *shape)
     held_parameters = [
         np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(names), *shape))) for part in parameters

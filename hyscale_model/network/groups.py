@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hyscale_model.arrays import Number, maximum, minimum
 from hyscale_model.layers.operation import GroupName
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import Layout, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Group:
     def nodes(self) -> Number:
         """Nodes the group spans."""
         return self.size / self.local
+
+
+def stage_copies(layout: Layout) -> int:
+    """Ranks of a pipeline that hold the same stage: two where micro-batches enter at both ends."""
+    return 2 if layout.schedule == "dualpipe" and layout.pp > 1 else 1
 
 
 def group(name: GroupName, case: Scenario, sizes: Sizes) -> Group:
@@ -46,4 +51,7 @@ def group(name: GroupName, case: Scenario, sizes: Sizes) -> Group:
         "pp": (layout.pp, layout.tp * layout.cp * sizes.dp),
     }[name]
     local = minimum(size, maximum(per_node / stride, 1))
+    if name in ("dp", "edp"):
+        # Both copies of a stage share their gradients; they lie on ranks of other stages.
+        size = size * stage_copies(layout)
     return Group(size, local, stride)

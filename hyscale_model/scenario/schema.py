@@ -97,7 +97,7 @@ class Layout:
         1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
     )
     sequence_parallel: Flag = assumed(True, "Megatron-LM users set it with tensor parallelism, experts need it")
-    schedule: Literal["1f1b", "interleaved", "zero_bubble"] = assumed(
+    schedule: Literal["1f1b", "interleaved", "zero_bubble", "dualpipe"] = assumed(
         "1f1b", "Megatron-LM default without virtual stages"
     )
     cp_kind: Literal["allgather", "ring", "alltoall"] = assumed(

@@ -18,7 +18,7 @@ from hyscale_model.scenario.model_rules import (
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.refuse import refuse
 from hyscale_model.scenario.scalars import show
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import Layout, Scenario, System
 
 
 def case_for(scenario: Scenario, system: System) -> Scenario:
@@ -54,7 +54,7 @@ def check_layout(scenario: Scenario, system: System) -> None:
     - ep * etp divides the GPUs of a pipeline stage, ep the routed experts; a dense model has neither;
     - each context rank has whole chunks of the sequence (two in zigzag order) that tp can cut;
     - dp * micro_batch_size divides the batch; the interleaved schedule is that of vpp > 1, needs pp > 1 and a multiple
-      of pp micro-batches (Megatron-LM's rule);
+      of pp micro-batches (Megatron-LM's rule), dualpipe an even pp and an even number of at least 2 pp micro-batches;
     - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or
       the pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model;
     - where layers share an index, each virtual stage begins on one that computes it.
@@ -180,13 +180,16 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
         problem = f"the schedule is {layout.schedule} and vpp = {layout.vpp}"
         expected = "vpp above 1, or 1f1b" if interleaved else "interleaved, or vpp = 1"
         refuse(system, "layout.schedule", problem, expected)
-    if layout.schedule == "zero_bubble" and layout.pp == 1:
-        refuse(system, "layout.schedule", "the schedule is zero_bubble with one pipeline stage", "pp above 1, or 1f1b")
+    micro_batches = workload.global_batch_size // at_once
+    if layout.schedule in ("zero_bubble", "dualpipe") and layout.pp == 1:
+        problem = f"the schedule is {layout.schedule} with one pipeline stage"
+        refuse(system, "layout.schedule", problem, "pp above 1, or 1f1b")
+    if layout.schedule == "dualpipe":
+        _check_dualpipe(layout, system, micro_batches, at_once)
     if not interleaved:
         return
     if layout.pp == 1:
         refuse(system, "layout.vpp", f"vpp = {layout.vpp} with one pipeline stage", "pp above 1, or vpp = 1")
-    micro_batches = workload.global_batch_size // at_once
     # Fewer micro-batches than stages leave the pipeline unfilled, but they run.
     if micro_batches > layout.pp and micro_batches % layout.pp:
         problem = (
@@ -195,6 +198,22 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
         )
         multiple = at_once * layout.pp
         refuse(system, "workload.global_batch_size", problem, f"a multiple of {multiple}, or 1f1b and vpp = 1")
+
+
+def _check_dualpipe(layout: Layout, system: System, micro_batches: int, at_once: int) -> None:
+    """Ranks in pairs, micro-batches from both ends, and enough of them to fill the pipeline (deepseek-ai/DualPipe)."""
+    if layout.pp % 2:
+        refuse(system, "layout.pp", f"dualpipe pairs its ranks, and pp = {layout.pp}", "an even pp")
+    if micro_batches % 2 or micro_batches < 2 * layout.pp:
+        problem = (
+            f"dualpipe needs an even number of at least 2 x pp = {2 * layout.pp} micro-batches, "
+            f"and there are {micro_batches}"
+        )
+        expected = f"a multiple of {2 * at_once} of at least {2 * layout.pp * at_once}"
+        refuse(system, "workload.global_batch_size", problem, expected)
+    if layout.overlap_moe_expert_parallel_comm:
+        problem = "dualpipe hides the exchange of tokens itself"
+        refuse(system, "layout.overlap_moe_expert_parallel_comm", problem, "false")
 
 
 def _check_stages(case: Scenario, system: System) -> None:

@@ -76,7 +76,7 @@ def shown_exchange(
     early = np.where(spread(cases, "overlap_param_gather", columns)[at], exposed(gathered, ahead, left), gathered)
     if not (zero > 1).any():
         return late + early
-    times = group.micro_batches
+    times = group.passes
     shared_gradients = times * exposed(reduced, back, left)
     shared_parameters = times * (exposed(gathered, ahead, left) + exposed(gathered, back, left))
     return np.where(zero > 1, shared_gradients, late) + np.where(zero > 2, shared_parameters, early)

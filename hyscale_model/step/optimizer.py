@@ -9,6 +9,7 @@ from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.operation import Operation, Transfer
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
+from hyscale_model.network.groups import stage_copies
 from hyscale_model.scenario.schema import Scenario
 
 # Two moments beside the master weights.
@@ -76,7 +77,7 @@ def optimizer_shards(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
     layout = case.layout
     if layout.zero == 0:
         return 1, 1
-    replicas = sizes.dp * layout.cp
+    replicas = sizes.dp * layout.cp * stage_copies(layout)
     return replicas, replicas * layout.tp / (layout.ep * layout.etp)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -12,9 +13,11 @@ from hyscale_model.layers.sizes import BF16_BYTES, Sizes
 from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates
 from hyscale_model.scenario.schema import Scenario
+from hyscale_model.step.orders import pair_counts
+from hyscale_model.step.pairs import Pairs
 from hyscale_model.step.pipeline import Structure
 from hyscale_model.step.price import Priced
-from hyscale_model.step.schedule import step_seconds
+from hyscale_model.step.schedule import dual_seconds, step_seconds
 
 
 def stage_send(case: Scenario, sizes: Sizes) -> Transfer:
@@ -31,15 +34,23 @@ def sends_of_ranks(group: Structure) -> np.ndarray:
     virtual = np.full(group.pp * group.vpp, 2.0 if group.pp > 1 else 0.0)
     if group.pp > 1:
         virtual[[0, -1]] -= 1
-    return group.micro_batches * virtual.reshape(group.vpp, group.pp).sum(axis=0)
+    if group.mirrored:
+        return group.passes * (virtual + virtual[::-1])
+    return group.passes * virtual.reshape(group.vpp, group.pp).sum(axis=0)
+
+
+def stage_sends(group: Structure) -> np.ndarray:
+    """1 where a virtual stage's forward, and where its backward, ends with a send, shape (virtual stages, 2)."""
+    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
+    crosses[-1, 0] = crosses[0, 1] = 0
+    return crosses
 
 
 def stage_seconds(
     group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Seconds of each virtual stage's passes with the sends that end them, which block their sender."""
-    crosses = np.ones((group.pp * group.vpp, 2)) * (group.pp > 1)
-    crosses[-1, 0] = crosses[0, 1] = 0
+    crosses = stage_sends(group)
     return group.counts @ forward + crosses[:, :1] * send, group.counts @ backward + crosses[:, 1:] * send
 
 
@@ -50,6 +61,59 @@ def makespan(
     ahead, back = stage_seconds(group, forward, backward, send)
     busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
     return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
+
+
+def pair_seconds(group: Structure, pairs: Pairs, send: np.ndarray) -> np.ndarray:
+    """Seconds of each stage's forward beside the other backward of its rank, with the sends of both."""
+    crosses = stage_sends(group)
+    seconds: np.ndarray = pairs.seconds + (crosses[:, :1] + crosses[::-1, 1:]) * send
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Dual:
+    """A step under DualPipe.
+
+    Attributes:
+        seconds: makespan, shape (n,); ``stage``: critical rank.
+        saved: of every rank, what pairs take less than their passes alone; ``hidden``: token exchange that they hide;
+            shape (pp, n).
+        together: seconds of the pair with each stage's forward, shape (pp, n).
+    """
+
+    seconds: np.ndarray
+    stage: np.ndarray
+    saved: np.ndarray
+    hidden: np.ndarray
+    together: np.ndarray
+
+
+def dual_makespan(
+    group: Structure,
+    passes: tuple[np.ndarray, np.ndarray, np.ndarray],
+    pairs: Pairs,
+    send: np.ndarray,
+) -> Dual:
+    """Time a step under DualPipe.
+
+    Args:
+        group: its stages.
+        passes: seconds of each block's forward, of its other phases, and of those what is put off.
+        pairs: of forwards and backwards.
+        send: seconds of a send.
+    """
+    forward, backward, deferred = passes
+    ahead, back = stage_seconds(group, forward, backward, send)
+    together = pair_seconds(group, pairs, send)
+    counts = np.array([pair_counts(rank, group.pp, group.micro_batches) for rank in range(group.pp)])
+    # The stage nearer to the beginning of the model of each rank, and the other.
+    near = np.minimum(np.arange(group.pp), np.arange(group.pp)[::-1])
+    far = group.pp - 1 - near
+    gain = ahead + back[::-1] - together
+    saved, hidden = (counts[:, :1] * part[near] + counts[:, 1:] * part[far] for part in (gain, pairs.hidden))
+    busy = group.passes * (ahead + ahead[::-1] + back + back[::-1]) - saved
+    seconds = dual_seconds(ahead, back, group.counts @ deferred, together, group.micro_batches)
+    return Dual(seconds, busy.argmax(axis=0), saved, hidden, together)
 
 
 def weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np.ndarray:

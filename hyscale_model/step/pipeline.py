@@ -12,6 +12,7 @@ from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.scenario.stages import virtual_stage_layers
+from hyscale_model.step.orders import dual_order, most_in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Structure:
     Attributes:
         columns: flat indices of the points.
         counts: blocks of each virtual stage, shape (vpp pp, blocks); virtual stage s lies on rank s mod pp.
+        mirrored: rank r also holds stage pp - 1 - r, for micro-batches that come from the other end (DualPipe).
     """
 
     columns: np.ndarray
@@ -28,11 +30,30 @@ class Structure:
     vpp: int
     micro_batches: int
     counts: np.ndarray
+    mirrored: bool = False
 
     @property
     def rank_counts(self) -> np.ndarray:
         """Blocks of each pipeline rank, shape (pp, blocks)."""
+        if self.mirrored:
+            return self.counts + self.counts[::-1]
         return self.counts.reshape(self.vpp, self.pp, -1).sum(axis=0)
+
+    @property
+    def passes(self) -> float:
+        """How often a rank runs each of its blocks in a step."""
+        return self.micro_batches / 2 if self.mirrored else self.micro_batches
+
+    @property
+    def in_flight(self) -> np.ndarray:
+        """Micro-batches whose activations a rank holds at its fullest, in units of all its layers, shape (pp,)."""
+        pp, vpp = self.pp, self.vpp
+        if self.mirrored:
+            return np.array([most_in_flight(dual_order(rank, pp, self.micro_batches)) / 2 for rank in range(pp)])
+        behind = pp - np.arange(pp)
+        if vpp == 1:
+            return np.minimum(self.micro_batches, behind).astype(float)
+        return np.minimum(self.micro_batches * vpp, 2 * (behind - 1) + (vpp - 1) * pp + 1) / vpp
 
 
 def _stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
@@ -65,16 +86,16 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
     counts = block_counts(anatomy(case.model), _stage_layers(case, vpp))
-    return Structure(columns, pp, vpp, micro_batches, counts)
+    return Structure(columns, pp, vpp, micro_batches, counts, case.layout.schedule == "dualpipe" and pp > 1)
 
 
 def join(parts: Sequence[Sequence[Structure]], length: int) -> list[Structure]:
     """Structures over several batches of equal ``length`` laid one after another."""
-    found: dict[tuple[int, int, int, bytes], list[np.ndarray]] = {}
-    kinds: dict[tuple[int, int, int, bytes], Structure] = {}
+    found: dict[tuple[int, int, int, bool, bytes], list[np.ndarray]] = {}
+    kinds: dict[tuple[int, int, int, bool, bytes], Structure] = {}
     for index, part in enumerate(parts):
         for item in part:
-            key = (item.pp, item.vpp, item.micro_batches, item.counts.tobytes())
+            key = (item.pp, item.vpp, item.micro_batches, item.mirrored, item.counts.tobytes())
             kinds.setdefault(key, item)
             found.setdefault(key, []).append(item.columns + index * length)
     return [replace(kinds[key], columns=np.concatenate(columns)) for key, columns in found.items()]

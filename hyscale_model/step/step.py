@@ -16,7 +16,16 @@ from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.hidden import FLAGS, forward_share, kept_share, spread
 from hyscale_model.step.once import once_a_step, shown_exchange
-from hyscale_model.step.passes import makespan, sends_of_ranks, stage_send, weight_gradients, zero_bubble_makespan
+from hyscale_model.step.pairs import GROUP as PAIRED_GROUP
+from hyscale_model.step.pairs import Exchanging, paired
+from hyscale_model.step.passes import (
+    dual_makespan,
+    makespan,
+    sends_of_ranks,
+    stage_send,
+    weight_gradients,
+    zero_bubble_makespan,
+)
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
 
@@ -40,6 +49,8 @@ class StepTime:
         blocks: seconds of each block at the nominal point: forward, the other phases, and what of those a zero-bubble
             schedule puts off, shape (3, blocks).
         send: seconds of a send between stages at the nominal point.
+        pairs: seconds of each stage's forward beside another micro-batch's backward at the nominal point, shape (pp,);
+            0 where the schedule has no pairs.
     """
 
     seconds: np.ndarray
@@ -49,6 +60,7 @@ class StepTime:
     runs: np.ndarray
     blocks: np.ndarray
     send: float
+    pairs: np.ndarray
 
     def term(self, name: str) -> np.ndarray:
         """Seconds of one term, shape (points, draws)."""
@@ -105,17 +117,30 @@ def step_times(
     if any(case.layout.overlap_p2p_comm for case in cases):
         sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
     puts_off = np.repeat([case.layout.schedule == "zero_bubble" for case in cases], columns)
-    deferred = weight_gradients(priced, rates, shape) if puts_off.any() else None
+    mirrored = any(group.mirrored for group in groups)
+    deferred = weight_gradients(priced, rates, shape) if puts_off.any() or mirrored else None
+    exchanging = Exchanging(priced, networks, shape) if mirrored else None
     once = once_a_step(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
     hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
+    together = np.zeros((groups[0].pp, count * columns))
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
-        passing, stage = makespan(group, forward[:, at], backward[:, at], sends[at])
-        if deferred is not None:
+        saved: np.ndarray | float = 0.0
+        if group.mirrored and exchanging is not None and deferred is not None:
+            pairs = paired(group, forward[:, at], backward[:, at], exchanging, contention[at], at)
+            dual = dual_makespan(group, (forward[:, at], backward[:, at], deferred[:, at]), pairs, sends[at])
+            passing, stage = dual.seconds, dual.stage
+            pick = (stage, np.arange(stage.size))
+            saved = dual.saved[pick]
+            hidden.setdefault(PAIRED_GROUP, np.zeros(count * columns))[at] += dual.hidden[pick]
+            together[:, at] = dual.together
+        else:
+            passing, stage = makespan(group, forward[:, at], backward[:, at], sends[at])
+        if puts_off[at].any() and deferred is not None:
             without = zero_bubble_makespan(group, forward[:, at], backward[:, at], deferred[:, at], sends[at])
             passing = np.where(puts_off[at], without, passing)
         optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
@@ -124,13 +149,14 @@ def step_times(
             optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
         ending = optimizer + exchange
         last = ending.max(axis=0)
-        runs[:, at] = group.micro_batches * group.rank_counts[stage].T
+        runs[:, at] = group.passes * group.rank_counts[stage].T
         run = runs[:, at]
         part = np.zeros((len(NAMES), stage.size))
         for (block, term), values in times.terms.items():
             part[ROW[term]] += run[block] * values[at]
         for (block, name), values in times.hidden.items():
             hidden[name][at] += run[block] * values[at]
+        part[ROW["ep_communication_exposed"]] -= saved
         if isinstance(scope, LayerScope) and "communication" not in scope.include:
             part[EXPOSED] = 0.0
             passing = part.sum(axis=0)
@@ -146,7 +172,8 @@ def step_times(
         seconds[at] = passing + last
         stage_of[at] = stage
 
-    put_off = np.where(puts_off, 0.0 if deferred is None else deferred, np.zeros_like(forward))
+    late = puts_off | np.repeat([case.layout.schedule == "dualpipe" for case in cases], columns)
+    put_off = np.where(late, 0.0 if deferred is None else deferred, np.zeros_like(forward))
     results = [
         StepTime(
             seconds=seconds.reshape(by_case)[index],
@@ -156,6 +183,7 @@ def step_times(
             runs=runs.reshape(-1, *by_case)[:, index, 0, 0],
             blocks=np.stack([forward, backward, put_off])[:, :, index * columns],
             send=float(sends[index * columns]),
+            pairs=together[:, index * columns],
         )
         for index in range(count)
     ]
