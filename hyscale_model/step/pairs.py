@@ -1,7 +1,7 @@
 """A forward beside the backward of another micro-batch: each exchanges tokens while the other computes.
 
 Both passes are chains of stretches, computation and token exchange in turn: attention and router, dispatch, experts,
-combine; the backward runs the same backwards, after what is recomputed. A GPU computes one stretch and exchanges one at
+combine; the backward runs the same backwards, each block after what is recomputed of it. A GPU computes one stretch and exchanges one at
 a time, and a stretch starts when the one before it in its chain has ended, so what the pair takes follows from these
 dependencies, never less than all computation, all exchange or either chain alone. Hidden exchange slows computation by
 the share of the GPU that it occupies (DeepSeek-V3 report, arXiv 2412.19437, section 3.2.1, figure 4).
@@ -114,7 +114,7 @@ def paired(
         if key not in known:
             chains = (
                 _chain(mine, forward, exchanging.forward, at),
-                _chain(other, backward, exchanging.backward, at),
+                _chain(other, backward, exchanging.backward, at, backward=True),
             )
             known[key] = beside(*chains, contention)
         rows.append(known[key])
@@ -122,20 +122,24 @@ def paired(
 
 
 def _chain(
-    counts: np.ndarray, seconds: np.ndarray, exchanging: dict[int, list[Stretch]], at: slice | np.ndarray
+    counts: np.ndarray,
+    seconds: np.ndarray,
+    exchanging: dict[int, list[Stretch]],
+    at: slice | np.ndarray,
+    backward: bool = False,
 ) -> list[Stretch]:
-    """The stretches of a pass; what exchanges nothing is spread evenly over the layers that do."""
-    layers = [row for row in exchanging for _ in range(int(counts[row]))]
-    alone = counts.copy()
-    alone[list(exchanging)] = 0
-    outside = alone @ seconds / max(len(layers), 1)
-    found: list[Stretch] = [(COMPUTATION, outside)] if not layers else []
-    for row in layers:
-        first, *others = exchanging[row]
-        begin = outside + first[1][at]
-        if found:
-            begin = begin + found.pop()[1]
-        found += [(COMPUTATION, begin), *((kind, part[at]) for kind, part in others)]
+    """The stretches of a pass: its blocks in turns, as layers hold them, each a stretch or several."""
+    # The last two of ``block_names`` are the embedding and the output head.
+    inner, (embedding, head) = counts[:-2].astype(int), (counts.size - 2, counts.size - 1)
+    order = [embedding] * int(counts[embedding])
+    order += [row for turn in range(inner.max(initial=0)) for row in np.flatnonzero(inner > turn).tolist()]
+    order += [head] * int(counts[head])
+    found: list[Stretch] = []
+    for row in reversed(order) if backward else order:
+        if row in exchanging:
+            found += [(kind, part[at]) for kind, part in exchanging[row]]
+        else:
+            found.append((COMPUTATION, seconds[row]))
     return found
 
 
