@@ -232,7 +232,7 @@ def _training(reader: Reader, sparse: bool) -> Fields:
     implementation = reader.text("cross-entropy-fusion-impl") or "native"
     if reader.flag("cross-entropy-loss-fusion").value and implementation in ("native", "te"):
         fields["cross_entropy_fusion"] = Entry(implementation, reader.origin("cross-entropy-loss-fusion"))
-    optimizer = reader.text("optimizer") or "adam"
+    optimizer = (reader.text("optimizer") or "adam").removeprefix("dist_")
     if optimizer not in choices(hints(Training)["optimizer"]):
         reader.note("optimizer", "not expressed: adam is assumed")
         fields["optimizer"] = Entry("adam", "the nearest that the model knows", stated=False)
@@ -240,6 +240,7 @@ def _training(reader: Reader, sparse: bool) -> Fields:
         fields["optimizer"] = Entry(optimizer, reader.origin("optimizer"))
     else:
         fields["optimizer"] = Entry(optimizer, DEFAULT, stated=False)
+    fields |= _offload(reader)
     narrow, wide = reader.flag("grad-reduce-in-bf16"), reader.flag("accumulate-allreduce-grads-in-fp32")
     if narrow.value:
         fields["gradient_precision"] = Entry("bf16", narrow.origin)
@@ -251,6 +252,29 @@ def _training(reader: Reader, sparse: bool) -> Fields:
     forced = reader.flag("moe-router-force-load-balancing")
     if forced.value:
         fields["moe_imbalance"] = Entry(1.0, forced.origin)
+    return fields
+
+
+def _offload(reader: Reader) -> Fields:
+    """Optimizer states and activations in host memory, and Muon's constants, where they are given."""
+    fields: Fields = {}
+    for name in ("optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d"):
+        flag = reader.flag(name)
+        if flag.value:
+            fields[name.replace("-", "_")] = flag
+    share = reader.text("optimizer-offload-fraction")
+    if share is not None and fields:
+        try:
+            fields["optimizer_offload_fraction"] = Entry(float(share), reader.origin("optimizer-offload-fraction"))
+        except ValueError:
+            reader.note("optimizer-offload-fraction", "not a number: all of the optimizer is assumed to be offloaded")
+    for name in ("cpu-offloading-num-layers", "muon-num-ns-steps"):
+        count = reader.whole(name)
+        if count is not None:
+            fields[name.replace("-", "_")] = count
+    mode = reader.text("muon-tp-mode")
+    if mode in choices(hints(Training)["muon_tp_mode"]):
+        fields["muon_tp_mode"] = Entry(mode, reader.origin("muon-tp-mode"))
     return fields
 
 

@@ -18,7 +18,7 @@ from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.ends import workspace_bytes
 from hyscale_model.memory.holdings import Stages
 from hyscale_model.memory.moments import SCALED_KINDS, Moments
-from hyscale_model.memory.sharding import static_bytes
+from hyscale_model.memory.sharding import host_state_bytes, static_bytes
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.scenario.schema import Scenario
 from hyscale_model.step.optimizer import block_parameters
@@ -38,6 +38,7 @@ class StageMemory:
         at: bytes by (moment, kind) that come on top, likewise.
         stored: bytes of activations that wait for their backward when most micro-batches are in flight, likewise.
         allocator: bytes reserved per byte in use.
+        on_host: bytes of optimizer state and activations in host memory, likewise.
     """
 
     moments: tuple[str, ...]
@@ -46,6 +47,7 @@ class StageMemory:
     at: dict[tuple[str, str], Number]
     stored: Number
     allocator: Number
+    on_host: Number
 
     def peak(self) -> np.ndarray:
         """Largest total of any stage and moment, shape (points, draws)."""
@@ -75,6 +77,10 @@ class StageMemory:
         weights[[KINDS.index(kind) for kind in SCALED_KINDS]] = 1 / _nominal(self.allocator)[0]
         allocated: np.ndarray = kinds @ weights
         return allocated
+
+    def nominal_on_host(self) -> float:
+        """``on_host`` of the rank that has most of it, at the nominal point."""
+        return float(_nominal(self.on_host).max())
 
     def nominal_stored(self) -> np.ndarray:
         """``stored`` at the nominal point, shape (stages,)."""
@@ -131,7 +137,8 @@ def stage_memory(
     totals = np.empty((ranks, len(moments), *shape))
     for index, moment in enumerate(moments):
         totals[:, index] = sum((value for (when, _), value in found.at.items() if when == moment), start=fixed)
-    return StageMemory(moments, totals, always, found.at, found.stored, allocator)
+    on_host = host_state_bytes(case, sizes, stages) + found.on_host
+    return StageMemory(moments, totals, always, found.at, found.stored, allocator, on_host)
 
 
 def _nominal(value: Number) -> np.ndarray:

@@ -72,6 +72,7 @@ def check_layout(scenario: Scenario, system: System) -> None:
     _check_stages(case, system)
     check_shared_index(case, system)
     _check_precision(case, system)
+    _check_offload(case, system)
     check_recompute(case, system)
     check_context(case, system)
     if system.selection == "hytopk" and system.recompute_selection == "keep_scores":
@@ -248,3 +249,14 @@ def _check_precision(case: Scenario, system: System) -> None:
         if getattr(case.training, name) == "fp8" and case.cluster.gpu.fp8_flops is None:
             problem = f"{name} is fp8, and no fp8_flops is known for {case.cluster.gpu.name}"
             refuse(system, f"training.{name}", problem, "bf16, or cluster.gpu.fp8_flops")
+
+
+def _check_offload(case: Scenario, system: System) -> None:
+    """The host's optimizer is Adam; no more layers can leave than a rank has."""
+    training, layout, layers = case.training, case.layout, case.model.num_hidden_layers
+    if training.optimizer_cpu_offload and training.optimizer != "adam":
+        problem = f"the host updates with adam alone, and the optimizer is {training.optimizer}"
+        refuse(system, "training.optimizer_cpu_offload", problem, "false, or optimizer: adam")
+    if training.cpu_offloading_num_layers * layout.pp > layers:
+        problem = f"{training.cpu_offloading_num_layers} layers to offload, of {layers} over pp = {layout.pp} stages"
+        refuse(system, "training.cpu_offloading_num_layers", problem, f"at most {layers // layout.pp}")

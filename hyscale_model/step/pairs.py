@@ -1,10 +1,11 @@
 """A forward beside the backward of another micro-batch: each exchanges tokens while the other computes.
 
 Both passes are chains of stretches, computation and token exchange in turn: attention and router, dispatch, experts,
-combine; the backward runs the same backwards, each block after what is recomputed of it. A GPU computes one stretch and exchanges one at
-a time, and a stretch starts when the one before it in its chain has ended, so what the pair takes follows from these
-dependencies, never less than all computation, all exchange or either chain alone. Hidden exchange slows computation by
-the share of the GPU that it occupies (DeepSeek-V3 report, arXiv 2412.19437, section 3.2.1, figure 4).
+combine; the backward runs the same backwards, each block after what is recomputed of it. A GPU computes one stretch and
+exchanges one at a time, and a stretch starts when the one before it in its chain has ended, so what the pair takes
+follows from these dependencies, never less than all computation, all exchange or either chain alone. Hidden exchange
+slows computation by the share of the GPU that it occupies (DeepSeek-V3 report, arXiv 2412.19437, section 3.2.1, figure
+4).
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def _cut(tasks: Sequence[Task], network: Network, rates: Rates) -> list[list[Cos
             found[-1].append(rates.cost(task.work))
         elif task.work.group == GROUP:
             found += [[network.cost(task.work)], []]
-        else:
+        elif task.blocking:
+            # What runs beside computation anyway is no stretch of the chain.
             found[-1].append(network.cost(task.work))
     return found
 

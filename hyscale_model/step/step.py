@@ -143,11 +143,13 @@ def step_times(
         if puts_off[at].any() and deferred is not None:
             without = zero_bubble_makespan(group, forward[:, at], backward[:, at], deferred[:, at], sends[at])
             passing = np.where(puts_off[at], without, passing)
-        optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
-        exchange = shown_exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
+        end = once[group.rank_counts.tobytes()].at(at)
+        passes = (forward[:, at], backward[:, at])
+        exchange = end.inner + shown_exchange(cases, group, (end.reduced, end.gathered), passes, at, columns)
+        optimizer, offload = end.optimizer, end.offload
         if isinstance(scope, LayerScope):
-            optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
-        ending = optimizer + exchange
+            optimizer, exchange, offload = 0.0 * optimizer, 0.0 * exchange, 0.0 * offload
+        ending = optimizer + exchange + offload
         last = ending.max(axis=0)
         runs[:, at] = group.passes * group.rank_counts[stage].T
         run = runs[:, at]
@@ -167,6 +169,9 @@ def step_times(
         part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * passing, 0.0, idle)
         part[ROW["optimizer"]] = optimizer[pick]
         part[ROW["dp_communication_exposed"]] = exchange[pick]
+        part[ROW["offload"]] += offload[pick]
+        if end.hidden.any():
+            hidden.setdefault("host", np.zeros(count * columns))[at] += end.hidden[pick]
         part[ROW["waiting"]] += last - ending[pick]
         terms[:, at] = part
         seconds[at] = passing + last
