@@ -32,6 +32,8 @@ CLOSING = {
     "g^2 o + 2 g^3 FLOP an iteration and matrix of g x o",
     "offload": "copies over PCIe or NVLink-C2C less what runs beside them, and what the host's update of the optimizer "
     "takes (bytes over its share of the host's memory bandwidth) beyond the GPU's",
+    "host_bound": "passes x (kernels launched x seconds of the host a launch - seconds of the pass on the GPU), where "
+    "that is more",
     "pp_communication_exposed": "sends of the critical stage x (bytes over an adapter or NVLink + latency)",
     "dp_communication_exposed": "gradients reduced and parameters gathered over data ranks, less the hidden part",
 }

@@ -105,7 +105,9 @@ def timeline(resolved: Resolved, system: str) -> Timeline:
     network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     (structure,) = structures(result.case, result.sizes, (1, 1))
     forward, backward, put_off = result.step.blocks[:, :, None]
-    ahead, back = (part[:, 0] for part in stage_seconds(structure, forward, backward, np.array([result.step.send])))
+    waits = list(result.step.waits[:, : structure.counts.shape[0], None])
+    staged = stage_seconds(structure, forward, backward, np.array([result.step.send]), waits)
+    ahead, back = (part[:, 0] for part in staged)
     late = (structure.counts @ put_off)[:, 0]
     shown = _shown(structure)
     kind: Kind = "1f1b"

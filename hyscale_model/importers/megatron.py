@@ -12,7 +12,7 @@ from hyscale_model.importers.megatron_model import Fields, read_model
 from hyscale_model.importers.megatron_reader import DEFAULT, Reader
 from hyscale_model.importers.patterns import pipeline_layout
 from hyscale_model.scenario.fields import choices, hints
-from hyscale_model.scenario.schema import Layout, RecomputeModule, Training
+from hyscale_model.scenario.schema import GraphModule, Layout, RecomputeModule, Training
 
 # How context parallelism exchanges keys -> names the schema may have for it.
 _CONTEXT = {
@@ -25,6 +25,7 @@ _CONTEXT = {
 # Names of switches that the layout has too, with dashes.
 _OVERLAPS = ("overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "overlap-moe-expert-parallel-comm")
 _MODULES = get_args(RecomputeModule)
+_GRAPH_MODULES = get_args(GraphModule)
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _BACKENDS = {"tilelang": "tilelang", "cudnn": "cudnn", "none": "unfused"}
 
@@ -240,7 +241,7 @@ def _training(reader: Reader, sparse: bool) -> Fields:
         fields["optimizer"] = Entry(optimizer, reader.origin("optimizer"))
     else:
         fields["optimizer"] = Entry(optimizer, DEFAULT, stated=False)
-    fields |= _offload(reader)
+    fields |= _offload(reader) | _graphs(reader)
     narrow, wide = reader.flag("grad-reduce-in-bf16"), reader.flag("accumulate-allreduce-grads-in-fp32")
     if narrow.value:
         fields["gradient_precision"] = Entry("bf16", narrow.origin)
@@ -275,6 +276,28 @@ def _offload(reader: Reader) -> Fields:
     mode = reader.text("muon-tp-mode")
     if mode in choices(hints(Training)["muon_tp_mode"]):
         fields["muon_tp_mode"] = Entry(mode, reader.origin("muon-tp-mode"))
+    return fields
+
+
+def _graphs(reader: Reader) -> Fields:
+    """CUDA graphs; the scope of older releases names modules, or the whole iteration."""
+    fields: Fields = {}
+    text, enabled = reader.text("cuda-graph-impl"), reader.flag("enable-cuda-graph")
+    name = "cuda-graph-impl" if text is not None else "enable-cuda-graph"
+    impl = text if text is not None else "local" if enabled.value else None
+    scope_name = next((each for each in ("cuda-graph-modules", "cuda-graph-scope") if each in reader), None)
+    scope = (reader.text(scope_name) or "").replace(",", " ").split() if scope_name else []
+    if impl is not None and impl != "none" and "full_iteration" in scope:
+        impl, scope = "full_iteration", []
+    if impl in choices(hints(Training)["cuda_graph_impl"]):
+        fields["cuda_graph_impl"] = Entry(impl, reader.origin(name))
+    elif impl is not None:
+        reader.note(name, "not expressed: the host launches every kernel")
+    known = [each for each in scope if each in _GRAPH_MODULES]
+    if scope_name and known:
+        fields["cuda_graph_modules"] = Entry(known, reader.origin(scope_name))
+    if scope_name and len(known) < len(scope):
+        reader.note(scope_name, f"not expressed: {', '.join(each for each in scope if each not in known)}")
     return fields
 
 

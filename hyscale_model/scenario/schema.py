@@ -52,6 +52,7 @@ class Gpu:
     pcie_bytes_per_s: Positive
     c2c_bytes_per_s: Positive | None = assumed(None, "no NVLink-C2C: the host is reached over PCIe")
     deepep_bytes_per_s: Positive | None = assumed(None, "DeepEP copies as fast as NVLink takes it")
+    host_slowdown: Positive = assumed(1.0, "an x86 host, whose launches the profile states")
     power_watts: Positive | None = assumed(None, "no power limit of the board stated for this GPU")
 
     @property
@@ -150,6 +151,8 @@ class Workload:
     document_lengths: Literal["none"] | Count | DocumentLengths = assumed("none", "each sequence is one document")
 
 
+# Names of Megatron-LM's --cuda-graph-modules.
+GraphModule = Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"]
 # Names of Megatron-LM's --recompute-modules.
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 
@@ -180,6 +183,10 @@ class Training:
     optimizer_offload_fraction: Fraction = assumed(1.0, "Megatron-LM default where the optimizer is offloaded")
     overlap_cpu_optimizer_d2h_h2d: Flag = assumed(False, "Megatron-LM default: copies and update in turn")
     cpu_offloading_num_layers: CountOrZero = assumed(0, "Megatron-LM default: activations stay on the device")
+    cuda_graph_impl: Literal["none", "local", "transformer_engine", "full_iteration"] = assumed(
+        "none", "Megatron-LM default: the host launches every kernel"
+    )
+    cuda_graph_modules: tuple[GraphModule, ...] = assumed((), "whole layers; not used without graphs")
     gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
     index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
     moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -47,18 +48,25 @@ def stage_sends(group: Structure) -> np.ndarray:
 
 
 def stage_seconds(
-    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
+    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray, waits: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of each virtual stage's passes with the sends that end them, which block their sender."""
+    """Seconds of each virtual stage's passes: blocks, waits for the host, and sends, which block their sender."""
     crosses = stage_sends(group)
-    return group.counts @ forward + crosses[:, :1] * send, group.counts @ backward + crosses[:, 1:] * send
+    ahead = group.counts @ forward + waits[0] + crosses[:, :1] * send
+    return ahead, group.counts @ backward + waits[1] + crosses[:, 1:] * send
 
 
-def makespan(
-    group: Structure, forward: np.ndarray, backward: np.ndarray, send: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Makespan and critical rank."""
-    ahead, back = stage_seconds(group, forward, backward, send)
+def waits_of_ranks(group: Structure, waits: Sequence[np.ndarray]) -> np.ndarray:
+    """Seconds that each rank waits for the host in a step, shape (pp, n)."""
+    each = waits[0] + waits[1]
+    if group.mirrored:
+        return group.passes * (each + each[::-1])
+    total: np.ndarray = group.passes * each.reshape(group.vpp, group.pp, -1).sum(axis=0)
+    return total
+
+
+def makespan(group: Structure, ahead: np.ndarray, back: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Makespan and critical rank, by the seconds of each virtual stage's passes."""
     busy = (ahead + back).reshape(group.vpp, group.pp, -1).sum(axis=0)
     return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches), busy.argmax(axis=0)
 
@@ -77,7 +85,7 @@ class Dual:
     Attributes:
         seconds: makespan, shape (n,); ``stage``: critical rank.
         saved: of every rank, what pairs take less than their passes alone; ``hidden``: token exchange that they hide;
-            shape (pp, n).
+            ``waits``: for the host; shape (pp, n).
         together: seconds of the pair with each stage's forward, shape (pp, n).
     """
 
@@ -85,35 +93,44 @@ class Dual:
     stage: np.ndarray
     saved: np.ndarray
     hidden: np.ndarray
+    waits: np.ndarray
     together: np.ndarray
 
 
 def dual_makespan(
     group: Structure,
-    passes: tuple[np.ndarray, np.ndarray, np.ndarray],
+    passes: tuple[np.ndarray, np.ndarray],
+    waits: tuple[np.ndarray, np.ndarray],
+    deferred: np.ndarray,
     pairs: Pairs,
-    send: np.ndarray,
+    device: np.ndarray,
+    host: np.ndarray,
 ) -> Dual:
     """Time a step under DualPipe.
 
     Args:
         group: its stages.
-        passes: seconds of each block's forward, of its other phases, and of those what is put off.
-        pairs: of forwards and backwards.
-        send: seconds of a send.
+        passes: seconds of each stage's forward and of its other phases; ``waits``: of those, for the host.
+        deferred: seconds of what each block can put off.
+        pairs: of forwards and backwards; ``device``: their seconds with sends, ``host``: what issuing them takes.
     """
-    forward, backward, deferred = passes
-    ahead, back = stage_seconds(group, forward, backward, send)
-    together = pair_seconds(group, pairs, send)
+    ahead, back = passes
+    together = np.maximum(device, host)
     counts = np.array([pair_counts(rank, group.pp, group.micro_batches) for rank in range(group.pp)])
     # The stage nearer to the beginning of the model of each rank, and the other.
     near = np.minimum(np.arange(group.pp), np.arange(group.pp)[::-1])
     far = group.pp - 1 - near
-    gain = ahead + back[::-1] - together
-    saved, hidden = (counts[:, :1] * part[near] + counts[:, 1:] * part[far] for part in (gain, pairs.hidden))
-    busy = group.passes * (ahead + ahead[::-1] + back + back[::-1]) - saved
+
+    def of_pairs(part: np.ndarray) -> np.ndarray:
+        total: np.ndarray = counts[:, :1] * part[near] + counts[:, 1:] * part[far]
+        return total
+
+    waited = waits[0] + waits[1][::-1]
+    saved, hidden = of_pairs(ahead + back[::-1] - waited - device), of_pairs(pairs.hidden)
+    waiting = waits_of_ranks(group, waits) - of_pairs(waited - (together - device))
+    busy = group.passes * (ahead + ahead[::-1] + back + back[::-1]) - of_pairs(ahead + back[::-1] - together)
     seconds = dual_seconds(ahead, back, group.counts @ deferred, together, group.micro_batches)
-    return Dual(seconds, busy.argmax(axis=0), saved, hidden, together)
+    return Dual(seconds, busy.argmax(axis=0), saved, hidden, waiting, together)
 
 
 def weight_gradients(priced: Priced, rates: Rates, shape: tuple[int, int]) -> np.ndarray:
@@ -138,9 +155,6 @@ def _half(cost: Cost) -> Cost:
     return Cost({key: work / 2 for key, work in cost.linear.items()}, cost.rest / 2)
 
 
-def zero_bubble_makespan(
-    group: Structure, forward: np.ndarray, backward: np.ndarray, deferred: np.ndarray, send: np.ndarray
-) -> np.ndarray:
+def zero_bubble_makespan(group: Structure, ahead: np.ndarray, back: np.ndarray, deferred: np.ndarray) -> np.ndarray:
     """Makespan where weight gradients, part of the backward, are put off."""
-    ahead, back = stage_seconds(group, forward, backward, send)
     return step_seconds(ahead, back, group.pp, group.vpp, group.micro_batches, group.counts @ deferred)

@@ -15,14 +15,18 @@ from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.hidden import FLAGS, forward_share, kept_share, spread
+from hyscale_model.step.host import Host
 from hyscale_model.step.once import once_a_step, shown_exchange
 from hyscale_model.step.pairs import GROUP as PAIRED_GROUP
 from hyscale_model.step.pairs import Exchanging, paired
 from hyscale_model.step.passes import (
     dual_makespan,
     makespan,
+    pair_seconds,
     sends_of_ranks,
+    stage_seconds,
     stage_send,
+    waits_of_ranks,
     weight_gradients,
     zero_bubble_makespan,
 )
@@ -33,7 +37,7 @@ NAMES = tuple(TERMS)
 ROW = {term: row for row, term in enumerate(NAMES)}
 EXPOSED = [row for term, row in ROW.items() if term.endswith("_exposed")]
 # Time in these terms is not work of the compute stream.
-IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "pp_bubble", "offload")
+IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "host_bound", "pp_bubble", "offload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class StepTime:
         send: seconds of a send between stages at the nominal point.
         pairs: seconds of each stage's forward beside another micro-batch's backward at the nominal point, shape (pp,);
             0 where the schedule has no pairs.
+        waits: seconds that each virtual stage's forward and backward wait for the host at the nominal point, shape (2,
+            virtual stages or more).
     """
 
     seconds: np.ndarray
@@ -61,6 +67,7 @@ class StepTime:
     blocks: np.ndarray
     send: float
     pairs: np.ndarray
+    waits: np.ndarray
 
     def term(self, name: str) -> np.ndarray:
         """Seconds of one term, shape (points, draws)."""
@@ -127,24 +134,33 @@ def step_times(
     hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     together = np.zeros((groups[0].pp, count * columns))
+    waiting = np.zeros((2, max(group.counts.shape[0] for group in groups), count * columns))
+    host = Host(cases, priced, rates, shape)
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
         saved: np.ndarray | float = 0.0
+        passes = (forward[:, at], backward[:, at])
+        waits = host.waits(group, *passes, at)
+        if isinstance(scope, LayerScope):
+            waits = (0.0 * waits[0], 0.0 * waits[1])
+        staged = stage_seconds(group, *passes, sends[at], waits)
         if group.mirrored and exchanging is not None and deferred is not None:
-            pairs = paired(group, forward[:, at], backward[:, at], exchanging, contention[at], at)
-            dual = dual_makespan(group, (forward[:, at], backward[:, at], deferred[:, at]), pairs, sends[at])
+            pairs = paired(group, *passes, exchanging, contention[at], at)
+            issue = group.counts @ host.forward[:, at] + (group.counts @ host.backward[:, at])[::-1]
+            device = pair_seconds(group, pairs, sends[at])
+            dual = dual_makespan(group, staged, waits, deferred[:, at], pairs, device, issue)
             passing, stage = dual.seconds, dual.stage
             pick = (stage, np.arange(stage.size))
-            saved = dual.saved[pick]
+            saved, waited = dual.saved[pick], dual.waits[pick]
             hidden.setdefault(PAIRED_GROUP, np.zeros(count * columns))[at] += dual.hidden[pick]
             together[:, at] = dual.together
         else:
-            passing, stage = makespan(group, forward[:, at], backward[:, at], sends[at])
+            passing, stage = makespan(group, *staged)
+            waited = waits_of_ranks(group, waits)[stage, np.arange(stage.size)]
         if puts_off[at].any() and deferred is not None:
-            without = zero_bubble_makespan(group, forward[:, at], backward[:, at], deferred[:, at], sends[at])
+            without = zero_bubble_makespan(group, *staged, deferred[:, at])
             passing = np.where(puts_off[at], without, passing)
         end = once[group.rank_counts.tobytes()].at(at)
-        passes = (forward[:, at], backward[:, at])
         exchange = end.inner + shown_exchange(cases, group, (end.reduced, end.gathered), passes, at, columns)
         optimizer, offload = end.optimizer, end.offload
         if isinstance(scope, LayerScope):
@@ -159,6 +175,9 @@ def step_times(
         for (block, name), values in times.hidden.items():
             hidden[name][at] += run[block] * values[at]
         part[ROW["ep_communication_exposed"]] -= saved
+        part[ROW["host_bound"]] = waited
+        for index, wait in enumerate(waits):
+            waiting[index][: wait.shape[0], at] = wait
         if isinstance(scope, LayerScope) and "communication" not in scope.include:
             part[EXPOSED] = 0.0
             passing = part.sum(axis=0)
@@ -189,6 +208,7 @@ def step_times(
             blocks=np.stack([forward, backward, put_off])[:, :, index * columns],
             send=float(sends[index * columns]),
             pairs=together[:, index * columns],
+            waits=waiting[:, :, index * columns],
         )
         for index in range(count)
     ]

@@ -68,6 +68,20 @@ def test_round_trip(family: str) -> None:
         (f"{GPT} --use-distributed-optimizer", "layout", "zero", 1),
         (f"{GPT} --optimizer dist_muon --muon-num-ns-steps 6", "training", "optimizer", "muon"),
         (f"{GPT} --muon-num-ns-steps 6", "training", "muon_num_ns_steps", 6),
+        (f"{GPT} --cuda-graph-impl transformer_engine", "training", "cuda_graph_impl", "transformer_engine"),
+        (
+            f"{GPT} --cuda-graph-impl transformer_engine --cuda-graph-modules attn mlp",
+            "training",
+            "cuda_graph_modules",
+            ["attn", "mlp"],
+        ),
+        (
+            f"{GPT} --cuda-graph-impl local --cuda-graph-scope full_iteration",
+            "training",
+            "cuda_graph_impl",
+            "full_iteration",
+        ),
+        (f"{GPT} --enable-cuda-graph", "training", "cuda_graph_impl", "local"),
         (f"{GPT} --muon-tp-mode duplicated", "training", "muon_tp_mode", "duplicated"),
         (f"{GPT} --optimizer-cpu-offload", "training", "optimizer_cpu_offload", True),
         (
@@ -133,6 +147,7 @@ def test_arguments_have_their_place(text: str, section: str, field: str, value: 
         ),
         ("--optimizer muon --muon-momentum 0.95", []),
         ("--optimizer sgd", ["optimizer"]),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mamba", ["cuda-graph-scope"]),
         ("--optimizer-cpu-offload --optimizer-offload-fraction 0.5", []),
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", ["cp-comm-type"]),
         ("--tensor-model-parallel-size 2", []),
