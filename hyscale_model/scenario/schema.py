@@ -189,6 +189,9 @@ class Training:
     cuda_graph_modules: tuple[GraphModule, ...] = assumed((), "whole layers; not used without graphs")
     gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
     index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
+    index_teacher: Literal["fused", "chunked"] = assumed(
+        "fused", "Megatron-Core's fused teacher, whatever the shape of the heads"
+    )
     moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
         1.0, "balanced routing: the busiest rank has the mean load"
     )
