@@ -115,15 +115,15 @@ def paired(
         key = mine.tobytes() + other.tobytes()
         if key not in known:
             chains = (
-                _chain(mine, forward, exchanging.forward, at),
-                _chain(other, backward, exchanging.backward, at, backward=True),
+                chain(mine, forward, exchanging.forward, at),
+                chain(other, backward, exchanging.backward, at, backward=True),
             )
             known[key] = beside(*chains, contention)
         rows.append(known[key])
     return Pairs(np.stack([seconds for seconds, _ in rows]), np.stack([hidden for _, hidden in rows]))
 
 
-def _chain(
+def chain(
     counts: np.ndarray,
     seconds: np.ndarray,
     exchanging: dict[int, list[Stretch]],

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyscale_model.arrays import Number
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
-from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
-from hyscale_model.step.hidden import FLAGS, forward_share, kept_share, spread
+from hyscale_model.step.blocks import BlockSeconds
+from hyscale_model.step.hidden import spread
 from hyscale_model.step.host import Host
 from hyscale_model.step.once import once_a_step, shown_exchange
 from hyscale_model.step.pairs import GROUP as PAIRED_GROUP
@@ -113,13 +112,13 @@ def step_times(
             for case, size, n in zip(cases, sizes, networks, strict=True)
         ]
     )
-    times = _BlockTimes(priced, rates, shape)
+    times = BlockSeconds(priced, rates, shape)
     forward, backward = times.forward, times.backward
 
     scope = cases[0].scope
     groups = join(pipelines, columns)
     contention = np.broadcast_to(rates.factor("overlap_contention"), by_case).ravel()
-    times.hide(cases, groups[0].counts.sum(axis=0), contention, columns)
+    times.hide(cases, networks, groups, contention, shape)
     # Sends beside computation cost what they occupy of the GPU.
     if any(case.layout.overlap_p2p_comm for case in cases):
         sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
@@ -213,86 +212,6 @@ def step_times(
         for index in range(count)
     ]
     return results, priced
-
-
-class _BlockTimes:
-    """Seconds of every block of every case over the flat axis of (case, point, draw): one matrix product.
-
-    Attributes:
-        forward: of the forward pass, shape (blocks, flat); ``backward``: of all other phases.
-        terms: by block and term, over all phases; ``hidden``: transfers by block and group.
-    """
-
-    def __init__(self, priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
-        count, flat = len(priced.cases), len(priced.cases) * shape[0] * shape[1]
-        by_case = (count, *shape)
-        self.forward, self.backward = np.empty((2, len(priced.cases[0].blocks), flat))
-        self.terms: dict[tuple[int, str], np.ndarray] = {}
-        self.hidden: dict[tuple[int, str], np.ndarray] = {}
-        # What systems share is one object, evaluated once for all of them.
-        shared: dict[tuple[int, int], list[int]] = {}
-        for index, case in enumerate(priced.cases):
-            for block, both in enumerate(case.both):
-                shared.setdefault((block, id(both)), []).append(index)
-        costs: list[list[Cost]] = []
-        for (block, _), members in shared.items():
-            case = priced.cases[members[0]]
-            costs += [case.forward[block].total(), *case.both[block].terms.values()]
-        seconds = iter(rates.coefficients.evaluate(costs, shape))
-        for (block, _), members in shared.items():
-            case = priced.cases[members[0]]
-            ahead, total = next(seconds), np.zeros(shape)
-            for term in case.both[block].terms:
-                value = next(seconds)
-                total += value
-                self._set(self.terms, block, term, members, value, by_case)
-            for name, hidden in case.both[block].hidden.items():
-                self._set(self.hidden, block, name, members, hidden, by_case)
-            self.forward[block].reshape(by_case)[members] = ahead
-            self.backward[block].reshape(by_case)[members] = total - ahead
-
-    def hide(self, cases: Sequence[Scenario], counts: np.ndarray, contention: np.ndarray, columns: int) -> None:
-        """Take out what other computation hides, by the flags of each layout.
-
-        Args:
-            cases: one scenario each.
-            counts: blocks of the whole model, shape (blocks,).
-            contention: compute time lost per second of hidden transfer, over the flat axis.
-            columns: points x draws of a case.
-        """
-        for term, group, flag, left in FLAGS:
-            wanted = spread(cases, flag, columns)
-            if not wanted.any():
-                continue
-            blocks = [block for block, name in self.terms if name == term]
-            transfer = sum(
-                (counts[block] * self.terms[block, term] for block in blocks), start=np.zeros_like(contention)
-            )
-            computation = counts @ (self.forward + self.backward) - transfer
-            kept, hidden = kept_share(transfer, computation, left, contention)
-            kept, hidden = np.where(wanted, kept, 1.0), np.where(wanted, hidden, 0.0)
-            share = np.repeat([forward_share(case) for case in cases], columns)
-            for block in blocks:
-                seconds = self.terms[block, term]
-                saved = (1 - kept) * seconds
-                self.forward[block] -= share * saved
-                self.backward[block] -= (1 - share) * saved
-                before = self.hidden.get((block, group), 0.0)
-                self.hidden[block, group] = before + hidden * seconds
-                self.terms[block, term] = kept * seconds
-
-    @staticmethod
-    def _set(
-        table: dict[tuple[int, str], np.ndarray],
-        block: int,
-        name: str,
-        members: list[int],
-        value: Number,
-        by_case: tuple[int, int, int],
-    ) -> None:
-        if (block, name) not in table:
-            table[block, name] = np.zeros(by_case[0] * by_case[1] * by_case[2])
-        table[block, name].reshape(by_case)[members] = value
 
 
 def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
