@@ -97,7 +97,8 @@ def _once_parts(result: Evaluation, term: str, network: Network) -> list[dict[st
         operations = optimizer_operations(case, sizes, held, counts)
         work = dict(zip(("states", "Newton-Schulz", "Newton-Schulz, experts"), operations, strict=False))
     elif term == "dp_communication_exposed":
-        transfers = (*gradient_transfers(case, held.shared, held.experts), *inner_transfers(case, counts))
+        exchanged = gradient_transfers(case, sizes, held.shared, held.experts)
+        transfers = (*exchanged, *inner_transfers(case, counts))
         work = {f"{each.kind} {number}": each for number, each in enumerate(transfers) if nominal(each.payload_bytes)}
     host = host_step(case, sizes, held) if term == "offload" else None
     if host is not None:

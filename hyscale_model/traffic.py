@@ -32,7 +32,7 @@ from hyscale_model.timeline import block_intervals
 # Groups whose exchange a layout may hide behind work outside its block.
 HIDDEN_LATER = ("ep", "tp")
 # Group of a collective -> the group under which a prediction counts its time.
-COUNTED_UNDER: Mapping[str, str] = {"edp": "dp", "etp": "ep"}
+COUNTED_UNDER: Mapping[str, str] = {"edp": "dp", "odp": "dp", "oedp": "dp", "etp": "ep"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +239,16 @@ def _exchange(result: Evaluation, network: Network, counts: np.ndarray) -> Itera
     case: Scenario = result.case
     held = Held.of(case, counts[None, :]).rank(0)
     inner = [each for each in inner_transfers(case, counts) if nominal(network.seconds(each))]
-    transfers = [each for each in gradient_transfers(case, held.shared, held.experts) if nominal(network.seconds(each))]
+    exchanged = gradient_transfers(case, result.sizes, held.shared, held.experts)
+    transfers = [each for each in exchanged if nominal(network.seconds(each))]
     total = sum(nominal(network.seconds(each)) for each in transfers)
     exposed = nominal(result.step.term("dp_communication_exposed"))
     exposed -= sum(nominal(network.seconds(each)) for each in inner)
-    names = {"reduce_scatter": "gradients", "all_gather": "parameters"}
+    names = {
+        "reduce_scatter": "gradients",
+        "all_reduce": "gradients of all instances",
+        "all_gather": "parameters",
+    }
     for each in transfers:
         seconds = nominal(network.seconds(each))
         yield _once(names[each.kind], each, 1.0, seconds, exposed * seconds / total)

@@ -122,6 +122,9 @@ def _layout(reader: Reader, model: Fields) -> Fields:
     name = "interleaved" if fields["vpp"].value > 1 else "1f1b"
     fields["schedule"] = Entry(name, f"vpp = {fields['vpp'].value}", stated=False)
     fields["zero"] = _sharding(reader)
+    instances = reader.whole("num-distributed-optimizer-instances")
+    if instances is not None and fields["zero"].value:
+        fields["num_distributed_optimizer_instances"] = instances
     if fields["cp"].value > 1:
         _context(reader, fields, sparse="index_topk" in model)
     else:

@@ -17,8 +17,9 @@ Phase = Literal["forward", "recompute", "backward"]
 TransferKind = Literal[
     "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "deepep", "send", "to_host", "from_host"
 ]
-# Parallel dimensions; edp: data-parallel ranks of experts, host: the memory of the node.
-GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "host"]
+# Parallel dimensions; edp: data-parallel ranks of experts; odp, oedp: the same place in each instance of the
+# distributed optimizer; host: the memory of the node.
+GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "odp", "oedp", "host"]
 # Names a dimensionless factor of the profile (overhead of an epilogue, overlap of neighbours) and gives its draws.
 Factor: TypeAlias = Callable[[str], Number]
 

@@ -37,17 +37,23 @@ def group(name: GroupName, case: Scenario, sizes: Sizes) -> Group:
     """The group of a parallel dimension.
 
     Gradients are exchanged over data and context ranks together (dp), those of experts over what their
-    parallelism leaves of a pipeline stage (edp).
+    parallelism leaves of a pipeline stage (edp). Several instances of the distributed optimizer divide both, and
+    exchange what they sum up over ranks of the same place (odp, oedp).
     """
     layout = case.layout
     per_node = case.cluster.gpus_per_node
+    instances = layout.num_distributed_optimizer_instances
+    replicas = sizes.dp * layout.cp / instances
+    holders = replicas * layout.tp / (layout.ep * layout.etp)
     size, stride = {
         "tp": (layout.tp, 1),
         "cp": (layout.cp, layout.tp),
         "ep": (layout.ep, layout.etp),
         "etp": (layout.etp, 1),
-        "dp": (sizes.dp * layout.cp, layout.tp),
-        "edp": (sizes.dp * layout.cp * layout.tp / (layout.ep * layout.etp), layout.ep * layout.etp),
+        "dp": (replicas, layout.tp),
+        "edp": (holders, layout.ep * layout.etp),
+        "odp": (instances, layout.tp * replicas),
+        "oedp": (instances, layout.tp * replicas),
         "pp": (layout.pp, layout.tp * layout.cp * sizes.dp),
     }[name]
     local = minimum(size, maximum(per_node / stride, 1))

@@ -108,6 +108,9 @@ class Layout:
     zero: Annotated[int, BeforeValidator(whole), Field(ge=0, le=3)] = assumed(
         1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
     )
+    num_distributed_optimizer_instances: Count = assumed(
+        1, "Megatron-LM default: states are spread over all data and context ranks"
+    )
     sequence_parallel: Flag = assumed(True, "Megatron-LM users set it with tensor parallelism, experts need it")
     schedule: Literal["1f1b", "interleaved", "zero_bubble", "dualpipe"] = assumed(
         "1f1b", "Megatron-LM default without virtual stages"

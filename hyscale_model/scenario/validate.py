@@ -67,6 +67,7 @@ def check_layout(scenario: Scenario, system: System) -> None:
     data_parallel = _check_world(case, system)
     check_heads(case, system)
     _check_experts(case, system)
+    _check_instances(case, system, data_parallel)
     _check_sequence(case, system)
     _check_batch(case, system, data_parallel)
     _check_stages(case, system)
@@ -144,6 +145,23 @@ def _check_world(case: Scenario, system: System) -> int:
         problem = f"tp = {layout.tp} is more than the {cluster.gpus_per_node} GPUs of a node"
         refuse(system, "layout.tp", problem, f"at most {cluster.gpus_per_node}")
     return world // product
+
+
+def _check_instances(case: Scenario, system: System, data_parallel: int) -> None:
+    """Instances of the distributed optimizer divide the ranks that share its state, those of experts too."""
+    layout, field = case.layout, "layout.num_distributed_optimizer_instances"
+    instances = layout.num_distributed_optimizer_instances
+    if instances == 1:
+        return
+    if not layout.zero:
+        refuse(
+            system, field, f"{instances} instances of a distributed optimizer, and zero is 0", "1, or zero of 1 to 3"
+        )
+    replicas = data_parallel * layout.cp
+    holders = replicas * layout.tp // (layout.ep * layout.etp)
+    for ranks, what in ((replicas, "dp x cp"), (holders, "dp x cp x tp / (ep x etp)")):
+        if ranks % instances:
+            refuse(system, field, f"{instances} does not divide {what} = {ranks}", f"a divisor of {ranks}")
 
 
 def _check_experts(case: Scenario, system: System) -> None:

@@ -77,9 +77,8 @@ def once_a_step(
         case, size, network = cases[members[0]], sizes[members[0]], networks[members[0]]
         into = result[key][:, rank, members]
         into[0] = seconds[row]
-        transfers = gradient_transfers(case, held.shared, held.experts)
-        for index, kind in enumerate(("reduce_scatter", "all_gather"), start=1):
-            into[index] = sum(network.seconds(transfer) for transfer in transfers if transfer.kind == kind)
+        for transfer in gradient_transfers(case, size, held.shared, held.experts):
+            into[2 if transfer.kind == "all_gather" else 1] += network.seconds(transfer)
         for transfer in inner_transfers(case, by_counts[key][rank]):
             into[3] += network.seconds(transfer)
         host = host_step(case, size, held)

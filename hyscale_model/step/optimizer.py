@@ -129,11 +129,11 @@ def _column(values: dict[str, Number], names: tuple[str, ...]) -> np.ndarray:
 
 
 def optimizer_shards(case: Scenario, sizes: Sizes) -> tuple[Number, Number]:
-    """Ranks that share the optimizer state of (replicated, expert) parameters: 1 without ZeRO."""
+    """Ranks that share the optimizer state of (replicated, expert) parameters: 1 without ZeRO, of one instance."""
     layout = case.layout
     if layout.zero == 0:
         return 1, 1
-    replicas = sizes.dp * layout.cp * stage_copies(layout)
+    replicas = sizes.dp * layout.cp * stage_copies(layout) / layout.num_distributed_optimizer_instances
     return replicas, replicas * layout.tp / (layout.ep * layout.etp)
 
 
@@ -187,16 +187,25 @@ def host_step(case: Scenario, sizes: Sizes, held: Held) -> HostStep | None:
     return HostStep(out, back, moved)
 
 
-def gradient_transfers(case: Scenario, shared: Number, experts: Number) -> tuple[Transfer, ...]:
+def gradient_transfers(case: Scenario, sizes: Sizes, shared: Number, experts: Number) -> tuple[Transfer, ...]:
     """Reduce-scatter of gradients and all-gather of what comes of them, for replicated and expert parameters.
 
-    With ZeRO the updated BF16 parameters are gathered; without, the reduced gradients (ring all-reduce).
+    With ZeRO the updated BF16 parameters are gathered; without, the reduced gradients (ring all-reduce). Instances of
+    the distributed optimizer, each of which holds all of the state, sum up their shares in between.
     """
     gradient = gradient_bytes(case)
     gathered = BF16_BYTES if case.layout.zero else gradient
-    return (
+    found = (
         Transfer(kind="reduce_scatter", group="dp", payload_bytes=shared * gradient),
         Transfer(kind="all_gather", group="dp", payload_bytes=shared * gathered),
         Transfer(kind="reduce_scatter", group="edp", payload_bytes=experts * gradient),
         Transfer(kind="all_gather", group="edp", payload_bytes=experts * gathered),
+    )
+    if case.layout.num_distributed_optimizer_instances == 1:
+        return found
+    shards = optimizer_shards(case, sizes)
+    return (
+        *found,
+        Transfer(kind="all_reduce", group="odp", payload_bytes=shared * gradient / shards[0]),
+        Transfer(kind="all_reduce", group="oedp", payload_bytes=experts * gradient / shards[1]),
     )

@@ -82,6 +82,12 @@ def test_round_trip(family: str) -> None:
             "full_iteration",
         ),
         (f"{GPT} --enable-cuda-graph", "training", "cuda_graph_impl", "local"),
+        (
+            f"{GPT} --use-distributed-optimizer --num-distributed-optimizer-instances 2",
+            "layout",
+            "num_distributed_optimizer_instances",
+            2,
+        ),
         (f"{GPT} --muon-tp-mode duplicated", "training", "muon_tp_mode", "duplicated"),
         (f"{GPT} --optimizer-cpu-offload", "training", "optimizer_cpu_offload", True),
         (

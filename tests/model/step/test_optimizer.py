@@ -169,3 +169,36 @@ def test_intervals_carry_over(predicted):
         assert np.isfinite(each["step_time_s"]["p90"])
     offloaded = predicted(OFFLOAD, "training.cpu_offloading_num_layers=4", draws=8)["systems"][SYSTEM]
     assert offloaded["step_time_s"]["p10"] <= offloaded["step_time_s"]["p90"]
+
+
+def test_instances_of_the_distributed_optimizer_hold_all_of_its_state_and_sum_their_shares(resolve, predicted):
+    """Hybrid sharding: more state on a rank, a shorter exchange over neighbours, and a sum over the instances."""
+    instances = "layout.num_distributed_optimizer_instances=4"
+    plain, hybrid = (
+        [stage["at_peak_bytes"]["optimizer"] for stage in memory(predicted, "layout.ep=32", *overrides)["stages"]]
+        for overrides in ((), (instances,))
+    )
+    assert all(a < b <= 4 * a * (1 + 1e-9) for a, b in zip(plain, hybrid, strict=True))
+    data = traffic(resolve("layout.ep=32", instances), SYSTEM)
+    rows = {(row["group"], row["kind"]): row for row in data["collectives"] if row["phase"] == "step"}
+    scattered, summed = rows["dp", "reduce_scatter"], rows["odp", "all_reduce"]
+    # 128 context ranks, 32 of them an instance.
+    assert summed["payload_bytes"] == pytest.approx(scattered["payload_bytes"] / 32)
+    assert data["groups"]["dp"]["ranks"] == 32
+    assert data["groups"]["odp"]["ranks"] == 4
+    found = predicted("layout.ep=32", instances)["systems"][SYSTEM]
+    assert sum(found["time_s"].values()) == pytest.approx(found["step_time_s"]["nominal"])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("layout.num_distributed_optimizer_instances=3",),
+        ("layout.num_distributed_optimizer_instances=2",),
+        ("layout.num_distributed_optimizer_instances=2", "layout.zero=0", "layout.ep=64"),
+    ],
+)
+def test_instances_divide_the_ranks_that_share_state(resolve, overrides):
+    with pytest.raises(InputError) as error:
+        resolve(*overrides)
+    assert error.value.field == "layout.num_distributed_optimizer_instances"
