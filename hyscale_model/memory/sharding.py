@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from hyscale_model.arrays import Number, minimum
 from hyscale_model.families import anatomy
-from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.sizes import BF16_BYTES, Sizes
-from hyscale_model.memory.holdings import Stages
 from hyscale_model.scenario.schema import Scenario
 from hyscale_model.step.optimizer import (
     Held,
-    block_parameters,
     gradient_bytes,
     layer_parameters,
     offloaded_fraction,
@@ -33,20 +30,9 @@ GATHERED_LAYERS = 2
 FP8_COPIES = 2
 
 
-def _held(case: Scenario, stages: Stages) -> Held:
-    """Parameters of the ranks, with those of embedding and head apart."""
-    names = block_names(anatomy(case.model))
-    ends = [
-        sum(stages.runs[name] * part[names.index(name)] for name in ("embedding", "head"))
-        for part in block_parameters(case)
-    ]
-    return Held(*stages.held, *ends)
-
-
-def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Number]:
+def static_bytes(case: Scenario, sizes: Sizes, held: Held) -> dict[str, Number]:
     """Bytes by kind that are there all the time, broadcastable to (stages, points, draws)."""
     zero = case.layout.zero
-    held = _held(case, stages)
     shards = optimizer_shards(case, sizes)
     sharded = held.shared / shards[0] + held.experts / shards[1]
     whole = held.shared + held.experts
@@ -64,6 +50,7 @@ def static_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> dict[str, Numb
     }
 
 
-def host_state_bytes(case: Scenario, sizes: Sizes, stages: Stages) -> Number:
+def host_state_bytes(case: Scenario, sizes: Sizes, held: Held) -> Number:
     """Bytes of optimizer state in host memory, of each rank."""
-    return offloaded_fraction(case) * state_bytes(case, sizes, _held(case, stages))
+    fraction = offloaded_fraction(case)
+    return fraction * state_bytes(case, sizes, held) if fraction else 0.0

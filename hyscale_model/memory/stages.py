@@ -21,7 +21,7 @@ from hyscale_model.memory.moments import SCALED_KINDS, Moments
 from hyscale_model.memory.sharding import host_state_bytes, static_bytes
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.optimizer import block_parameters
+from hyscale_model.step.optimizer import Held, block_parameters
 from hyscale_model.step.pipeline import Structure
 
 KINDS = tuple(MEMORY_KINDS)
@@ -93,23 +93,23 @@ def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, i
     Points of one structure share what they hold, as arrays of one point and draw.
     """
     pp, names = pipeline[0].pp, block_names(anatomy(case.model))
-    parameters = block_parameters(case)
     if len(pipeline) == 1:
         (group,) = pipeline
-        shared, experts = (np.einsum("rb,bpd->rpd", group.rank_counts, part) for part in parameters)
         runs = {name: group.rank_counts[:, row, None, None] for row, name in enumerate(names)}
-        return Stages(held=(shared, experts), runs=runs, in_flight=group.in_flight[:, None, None])
+        held = Held.of(case, group.rank_counts)
+        return Stages(held=held, runs=runs, in_flight=group.in_flight[:, None, None])
     counts = np.empty((pp, len(names), shape[0] * shape[1]))
     flying = np.empty((pp, counts.shape[-1]))
     for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
         flying[:, group.columns] = group.in_flight[:, None]
     by_point = counts.reshape(pp, len(names), *shape)
-    held_parameters = [
-        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(names), *shape))) for part in parameters
-    ]
+    parameters = [np.broadcast_to(part, (len(names), *shape)) for part in block_parameters(case)]
+    ends = [names.index("embedding"), names.index("head")]
+    whole = [np.einsum("rbpd,bpd->rpd", by_point, part) for part in parameters]
+    outside = [np.einsum("rbpd,bpd->rpd", by_point[:, ends], part[ends]) for part in parameters]
     return Stages(
-        held=(held_parameters[0], held_parameters[1]),
+        held=Held(*whole, *outside),
         runs={name: by_point[:, row] for row, name in enumerate(names)},
         in_flight=flying.reshape(pp, *shape),
     )
@@ -130,14 +130,14 @@ def stage_memory(
     """
     ranks = stages.in_flight.shape[0]
     workspaces = workspace_bytes(case, sizes, anatomy(case.model), stages.runs)
-    always = static_bytes(case, sizes, stages) | {"workspaces": workspaces, "framework": framework}
+    always = static_bytes(case, sizes, stages.held) | {"workspaces": workspaces, "framework": framework}
     found = Moments(case, sizes, stages, allocator)
     moments = (*dict.fromkeys(moment for moment, _ in found.at), "optimizer step")
     fixed = sum(always.values())
     totals = np.empty((ranks, len(moments), *shape))
     for index, moment in enumerate(moments):
         totals[:, index] = sum((value for (when, _), value in found.at.items() if when == moment), start=fixed)
-    on_host = host_state_bytes(case, sizes, stages) + found.on_host
+    on_host = host_state_bytes(case, sizes, stages.held) + found.on_host
     return StageMemory(moments, totals, always, found.at, found.stored, allocator, on_host)
 
 

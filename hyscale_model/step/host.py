@@ -60,6 +60,25 @@ def captured_by(block: str, task: str, training: Training) -> str | None:
     return next((name for name in modules if name in ROUTER and task.startswith(ROUTER[name])), None)
 
 
+def _counted(
+    block: Block, training: Training, known: dict[tuple[int, int], tuple[Number, Number]]
+) -> tuple[Number, Number]:
+    """Launches of a block's forward, and of its other phases."""
+    key = (id(block), id(training))
+    if key not in known:
+        counted = {phase: launches(block, tasks, training) for phase, tasks in running_phases(block, training)}
+        ahead = counted.pop("forward", 0)
+        known[key] = ahead, sum(counted.values())
+    return known[key]
+
+
+def _numbers(rows: Sequence[Sequence[Number]], points: int) -> np.ndarray:
+    """Numbers, some of which may vary over points, as an array (rows, columns, points, 1)."""
+    if not any(isinstance(value, np.ndarray) for row in rows for value in row):
+        return np.array(rows, dtype=float)[:, :, None, None] * np.ones((points, 1))
+    return np.stack([np.stack([np.broadcast_to(value, (points, 1)) for value in row]) for row in rows])
+
+
 class Host:
     """Seconds that the host needs for each block of every case, over the flat axis of (case, point, draw).
 
@@ -68,23 +87,17 @@ class Host:
     """
 
     def __init__(self, cases: Sequence[Scenario], priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
-        count = len(priced.cases[0].blocks)
-        self.forward, self.backward = np.empty((2, count, len(cases), *shape))
         each = rates.factor("host_launch_s") * rates.gpu.host_slowdown
         # Blocks that systems share are counted once.
         known: dict[tuple[int, int], tuple[Number, Number]] = {}
-        for index, case in enumerate(priced.cases):
-            for row, block in enumerate(case.blocks):
-                key = (id(block), id(case.training))
-                if key not in known:
-                    counted = {
-                        phase: launches(block, tasks, case.training)
-                        for phase, tasks in running_phases(block, case.training)
-                    }
-                    ahead = counted.pop("forward", 0)
-                    known[key] = ahead, sum(counted.values())
-                self.forward[row, index], self.backward[row, index] = (number * each for number in known[key])
-        self.forward, self.backward = (part.reshape(count, -1) for part in (self.forward, self.backward))
+        rows = [
+            [_counted(case.blocks[row], case.training, known) for case in priced.cases]
+            for row in range(len(priced.cases[0].blocks))
+        ]
+        self.forward, self.backward = (
+            (_numbers([[pair[phase] for pair in row] for row in rows], shape[0]) * each).reshape(len(rows), -1)
+            for phase in (0, 1)
+        )
 
     def waits(
         self, group: Structure, forward: np.ndarray, backward: np.ndarray, at: slice | np.ndarray

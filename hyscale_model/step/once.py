@@ -16,6 +16,7 @@ from hyscale_model.step.hidden import exposed, spread
 from hyscale_model.step.optimizer import (
     Held,
     HostStep,
+    block_parameters,
     gradient_transfers,
     host_step,
     inner_transfers,
@@ -65,8 +66,9 @@ def once_a_step(
     places: list[tuple[bytes, int, list[int], Held]] = []
     for members in alike.values():
         case, size = cases[members[0]], sizes[members[0]]
+        parts = block_parameters(case)
         for key, count in by_counts.items():
-            held = Held.of(case, count)
+            held = Held.of(case, count, parts)
             for rank in range(count.shape[0]):
                 mine = held.rank(rank)
                 costs.append([rates.cost(each) for each in optimizer_operations(case, size, mine, count[rank])])

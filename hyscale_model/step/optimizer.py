@@ -39,9 +39,12 @@ class Held:
     ends_experts: Number
 
     @classmethod
-    def of(cls, case: Scenario, counts: np.ndarray) -> Held:
-        """Of ranks that hold ``counts`` blocks, shape (ranks, blocks); fields have shape (ranks, points, draws)."""
-        parts = block_parameters(case)
+    def of(cls, case: Scenario, counts: np.ndarray, parts: tuple[np.ndarray, np.ndarray] | None = None) -> Held:
+        """Of ranks that hold ``counts`` blocks, shape (ranks, blocks); fields have shape (ranks, points, draws).
+
+        ``parts``: ``block_parameters``, where they are known.
+        """
+        parts = block_parameters(case) if parts is None else parts
         names = block_names(anatomy(case.model))
         ends = [names.index("embedding"), names.index("head")]
         whole = [np.tensordot(counts, part, axes=1) for part in parts]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from hyscale_model.families import anatomy
+from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import LayerScope, Scenario
@@ -56,12 +57,12 @@ class Structure:
         return np.minimum(self.micro_batches * vpp, 2 * (behind - 1) + (vpp - 1) * pp + 1) / vpp
 
 
-def _stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
+@lru_cache(maxsize=256)
+def _stage_layers(body: Anatomy, pp: int, vpp: int, stated: tuple[int, ...] | None) -> tuple[int, ...]:
     """Layers of each virtual stage; where layers share a selection, every stage begins on one that selects."""
-    layers = anatomy(case.model).layers
-    selecting = tuple(number for number, (kind, _) in enumerate(layers, start=1) if kind != "dsa_shared")
-    shared = selecting if len(selecting) < len(layers) else None
-    return virtual_stage_layers(len(layers), int(case.layout.pp), vpp, case.layout.stage_layers, shared)
+    selecting = tuple(number for number, (kind, _) in enumerate(body.layers, start=1) if kind != "dsa_shared")
+    shared = selecting if len(selecting) < len(body.layers) else None
+    return virtual_stage_layers(len(body.layers), pp, vpp, stated, shared)
 
 
 def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
@@ -85,7 +86,8 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
-    counts = block_counts(anatomy(case.model), _stage_layers(case, vpp))
+    body, stated = anatomy(case.model), case.layout.stage_layers
+    counts = block_counts(body, _stage_layers(body, pp, vpp, None if stated is None else tuple(stated)))
     return Structure(columns, pp, vpp, micro_batches, counts, case.layout.schedule == "dualpipe" and pp > 1)
 
 
