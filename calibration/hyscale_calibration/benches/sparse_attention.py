@@ -32,7 +32,7 @@ LEFT = 2.0
 
 
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
-    """Forward, with and without probabilities, and backward: both kinds of additions, one query and two pairs at a time."""
+    """Forward, with and without probabilities, and backward: both kinds of additions, one query and two pairs."""
     import torch
     from hyscale_kernels.sparse_attention import query_pairs
     from hyscale_kernels.sparse_attention.attend import attend
