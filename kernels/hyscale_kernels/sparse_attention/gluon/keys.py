@@ -39,6 +39,11 @@ def _queries_in_shared(
 
 
 @gluon.jit
+def _slots(slots_ptr, at, count):
+    return gl.load(slots_ptr + at, mask=at < count, other=-1)
+
+
+@gluon.jit
 def _gather(
     slots_ptr,
     shares_ptr,
@@ -56,11 +61,17 @@ def _gather(
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
 ):
-    """Keep the rings ``[STAGES, KEYS, HEADS]`` full, query by query of each tile; slots are loaded ahead."""
+    """Keep the rings ``[STAGES, KEYS, HEADS]`` full, query by query of each tile.
+
+    Slots are loaded a tile ahead, four queries of them, or each piece of a tile would wait for its own.
+    """
     load: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     lanes = gl.arange(0, KEYS, layout=gl.SliceLayout(1, load))
     heads = gl.expand_dims(gl.arange(0, HEADS, layout=gl.SliceLayout(0, load)), 0)
-    own = gl.load(slots_ptr + lanes, mask=lanes < count, other=-1)
+    own = _slots(slots_ptr, lanes, count)
+    own1 = _slots(slots_ptr + slots_stride, lanes, count)
+    own2 = _slots(slots_ptr + 2 * slots_stride, lanes, count)
+    own3 = _slots(slots_ptr + 3 * slots_stride, lanes, count)
     step = 0
     for start in range(0, count, KEYS):
         for query in gl.static_range(QUERIES):
@@ -73,12 +84,10 @@ def _gather(
                 async_copy.async_copy_global_to_shared(shares.index(stage), shares_ptr + rows, mask=some)
             async_copy.async_copy_global_to_shared(slopes.index(stage), slopes_ptr + rows, mask=some)
             async_copy.mbarrier_arrive(full.index(stage), increment_count=False)
-            if query + 1 < QUERIES:
-                at = start + lanes
-                own = gl.load(slots_ptr + (query + 1) * slots_stride + at, mask=at < count, other=-1)
-            else:
-                at = start + KEYS + lanes
-                own = gl.load(slots_ptr + at, mask=at < count, other=-1)
+            own = own1
+            own1 = own2
+            own2 = own3
+            own3 = _slots(slots_ptr + query * slots_stride, start + KEYS + lanes, count)
             step += 1
     async_copy.wait_group(0)
 
@@ -167,6 +176,9 @@ def keys_kernel(
 
     Arguments are those of the twin; ``BLOCKS`` programs a query and part. Columns from ``VALUE_WIDTH`` on, and those
     alone, have no gradients of values. ``LAYOUT``: of 64 columns of BF16 or more in shared memory.
+
+    There are more ``STAGES`` than queries: a barrier tells two phases apart, and a group that begins with the second
+    tile must not take a stage for its own that the first tile has not filled.
     """
     part = gl.program_id(0) % PARTS * COLUMNS + FIRST
     program = (gl.program_id(0) // PARTS).to(gl.int64)
