@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hyscale_kernels.sparse_attention import query_pairs, sparse_attention
+from hyscale_kernels.sparse_attention import api, query_pairs, sparse_attention
 from hyscale_kernels.sparse_attention.attend import attend
 from hyscale_kernels.sparse_attention.gradients import Returned, gradients
 from hyscale_kernels.sparse_attention.inputs import Attention
@@ -169,3 +169,14 @@ def test_a_query_without_keys_beside_one_with():
         grads = torch.autograd.grad(out, leaves, torch.ones_like(out))
         assert not bool(grads[0][1].any())
         assert all(bool(each.isfinite().all()) for each in grads)
+
+
+@pytest.mark.parametrize(("heads", "ignored"), [(32, False), (33, True)])
+def test_pairs_are_left_out_where_they_do_not_pay(heads, ignored, monkeypatch):
+    used = []
+    monkeypatch.setattr(api, "gradients", lambda *inputs: used.append(inputs[4]) or gradients(*inputs))
+    indices = alike(4, 12, 30)
+    q, keys = normal(4, heads, 16).bfloat16().requires_grad_(), normal(30, 16, seed=1).bfloat16()
+    out = sparse_attention(q, keys, indices, 0.2, pairs=query_pairs(indices)).out
+    out.backward(torch.ones_like(out))
+    assert [each is None for each in used] == [ignored]
