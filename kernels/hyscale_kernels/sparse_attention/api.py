@@ -13,7 +13,6 @@ from hyscale_kernels.sparse_attention.hopper import Impl, no_gluon
 from hyscale_kernels.sparse_attention.inputs import Attention, check, check_pairs, widest_part
 from hyscale_kernels.sparse_attention.pairs import QueryPairs
 
-
 # In Triton, more heads of a group take longer together than one query at a time; see README.md.
 FEW_HEADS = 32
 
