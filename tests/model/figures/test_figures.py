@@ -1,5 +1,6 @@
 import json
 import re
+from functools import cache
 
 import plotly.graph_objects as go
 import pytest
@@ -59,7 +60,8 @@ def drawn(data, resolve):
             "roofline": figures.roofline(parts, data["scenario"]["cluster"]["gpu"], theme),
         }
 
-    return _drawn
+    # Drawn once a theme: tests must not change a figure.
+    return cache(_drawn)
 
 
 def bars(figure):
