@@ -8,6 +8,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from hyscale_model.dashboard.profiles import KnownProfiles
 from hyscale_model.figures import THEMES
 from hyscale_model.report.markup import Markup, element, joined
 from hyscale_model.scenario import Resolved
@@ -37,7 +38,7 @@ def report(resolved: Resolved, data: dict[str, Any], command: str) -> str:
     themed: dict[str, dict[str, Any]] = {}
     sections: list[Markup] = []
     for theme in THEMES.values():
-        page = Page(resolved=resolved, data=data, theme=theme, command=command)
+        page = Page(resolved=resolved, data=data, theme=theme, command=command, profiles=KnownProfiles())
         views = {key: view.build(page) for key, view in VIEWS.items()}
         cards = [card for each in views.values() for card in each]
         themed[theme.name] = {

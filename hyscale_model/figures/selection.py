@@ -11,7 +11,7 @@ from hyscale_model.figures import hover
 from hyscale_model.figures.palette import MARKERS, SYSTEMS, tint
 from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.lengths import Curve, Lengths
-from hyscale_model.report.units import count, finite, gib, ratio, seconds, significant
+from hyscale_model.report.units import count, finite, gib, ratio, seconds, significant, tokens
 
 _HEIGHT = 330
 _TICKS = 2
@@ -191,16 +191,8 @@ def _lengths_figure(traces: list[dict[str, Any]], found: Lengths, title: str, th
         x_title="sequence length, tokens",
         y_title=title,
         legend=True,
-        xaxis={"type": "log", "tickvals": ticks, "ticktext": [_tokens(tick) for tick in ticks]},
+        xaxis={"type": "log", "tickvals": ticks, "ticktext": [tokens(tick) for tick in ticks]},
         margin={"l": 62},
         shapes=shapes,
         **layout,
     )
-
-
-def _tokens(length: int) -> str:
-    """A length as people say it: 128K, 1M."""
-    for size, letter in ((1 << 20, "M"), (1 << 10, "K")):
-        if length >= size and length % size == 0:
-            return f"{length // size}{letter}"
-    return count(length)

@@ -20,7 +20,10 @@ TRANSPARENT = "rgba(0,0,0,0)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theme:
-    """Colours that are not meanings: text, lines and ground."""
+    """Colours that are not meanings: text, lines, ground, and the ends of a scale from ``low`` to ``high``.
+
+    Ink is legible on all of that scale.
+    """
 
     name: str
     ink: str
@@ -28,10 +31,30 @@ class Theme:
     grid: str
     surface: str
     emphasis: str
+    low: str
+    high: str
 
 
-LIGHT = Theme(name="light", ink="#1D2329", muted="#5A646E", grid="#E4E2DC", surface="#FFFFFF", emphasis="#0B6E75")
-DARK = Theme(name="dark", ink="#E9E7E2", muted="#9BA5AF", grid="#333B43", surface="#1B2026", emphasis="#5CC6CE")
+LIGHT = Theme(
+    name="light",
+    ink="#1D2329",
+    muted="#5A646E",
+    grid="#E4E2DC",
+    surface="#FFFFFF",
+    emphasis="#0B6E75",
+    low="#E7F1F1",
+    high="#6FB3B8",
+)
+DARK = Theme(
+    name="dark",
+    ink="#E9E7E2",
+    muted="#9BA5AF",
+    grid="#333B43",
+    surface="#1B2026",
+    emphasis="#5CC6CE",
+    low="#22333A",
+    high="#1C6E75",
+)
 THEMES: Mapping[str, Theme] = {theme.name: theme for theme in (LIGHT, DARK)}
 
 

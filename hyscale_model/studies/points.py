@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -98,6 +98,15 @@ class Rows:
     reasons: np.ndarray
     texts: tuple[str, ...]
     results: dict[str, np.ndarray]
+
+
+# Evaluates chunks in order: here, in other processes or on other machines.
+Run = Callable[[Iterable[Chunk]], Iterable[tuple[Chunk, Rows]]]
+
+
+def here(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
+    """Evaluate chunks one after another in this process."""
+    return ((chunk, evaluate(chunk)) for chunk in chunks)
 
 
 def evaluate(chunk: Chunk) -> Rows:

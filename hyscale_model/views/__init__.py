@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hyscale_model.views import breakdown, decision, evidence, memory, selection, sensitivity, timeline, whatif
+from hyscale_model.views import (
+    breakdown,
+    calibration,
+    decision,
+    evidence,
+    memory,
+    selection,
+    sensitivity,
+    sweep,
+    timeline,
+    whatif,
+)
 from hyscale_model.views.cards import Card
 from hyscale_model.views.page import Page
 
@@ -24,8 +35,10 @@ VIEWS: Mapping[str, View] = {
     "memory": View("Memory", memory.build),
     "selection": View("Selection", selection.build),
     "timeline": View("Timeline", timeline.build),
+    "sweep": View("Sweep and search", sweep.build),
     "sensitivity": View("Sensitivity", sensitivity.build),
     "decision": View("Decision", decision.build),
+    "calibration": View("Calibration", calibration.build),
     "evidence": View("Evidence", evidence.build),
 }
 FIRST = next(iter(VIEWS))
