@@ -124,9 +124,9 @@ def _offload(selector: Selector) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
     if system.index_storage == "device" or system.recompute_selection not in KEEPS_INDICES:
         return (), ()
     kept = INT32_BYTES * selector.rows.queries * selector.index.topk
-    work = Transfer(kind="copy", group="host", payload_bytes=kept)
-    store = Task(name="offload.store", term="offload", work=work, blocking=False)
-    load = Task(name="offload.load", term="offload", work=work, blocking=False)
+    out, back = (Transfer(kind=kind, group="host", payload_bytes=kept) for kind in ("to_host", "from_host"))
+    store = Task(name="offload.store", term="offload", work=out, blocking=False)
+    load = Task(name="offload.load", term="offload", work=back, blocking=False)
     return (store,), (load,)
 
 
