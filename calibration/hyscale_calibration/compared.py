@@ -23,7 +23,7 @@ def compared(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Every measured point with its predicted time, and curves of the rate over the size.
 
     Points on part of the SMs are left out: they test the rule of transfer, not the fit. The interval of 80 % is that
-    which predictions use. A curve is the law at the work of the point in the middle, made smaller and larger evenly;
+    which predictions use. A curve is the law at the work of the point of middling rate, made smaller and larger evenly;
     whole turns of the SMs are left out of it.
 
     Args:
@@ -88,9 +88,10 @@ def _by_precision(work: Sequence[Work]) -> dict[str, list[Work]]:
 
 
 def _curve(law: Law, peaks: Peaks, precision: str, work: Sequence[Work]) -> dict[str, Any]:
-    ordered = sorted(work, key=_size)
-    middle = ordered[len(ordered) // 2]
-    low, high = (_size(each) / _size(middle) for each in (ordered[0], ordered[-1]))
+    rates = np.array([_size(each) for each in work]) / _seconds(law, work, peaks)
+    middle = work[int(np.argsort(rates)[len(work) // 2])]
+    sizes = [_size(each) / _size(middle) for each in work]
+    low, high = min(sizes), max(sizes)
     scales = np.geomspace(low / BEYOND, high * BEYOND, SIZES)
     scaled = [_times(middle, float(scale)) for scale in scales]
     return {

@@ -49,5 +49,10 @@ def network(
         from hyscale_model.figures import LIGHT
         from hyscale_model.figures import network as drawn
 
-        write_text(html, drawn(last, LIGHT, group).to_html(include_plotlyjs=True), "--html")
+        figure = drawn(last, LIGHT, group).update_layout(
+            title=f"{last['system']}: bytes (width) and load (colour) of the links of one of {last['nodes']} nodes "
+            f"in a step, {'all groups' if group is None else group.upper()}",
+            margin={"t": 60},
+        )
+        write_text(html, figure.to_html(include_plotlyjs=True), "--html")
         say(f"wrote {html}")

@@ -50,13 +50,7 @@ def predicted_over_measured(points: Sequence[Mapping[str, Any]], source: str, th
                 "y": [finite(point["predicted_s"]) / finite(point["measured_s"]) for point in mine],
                 "customdata": [_hover(point, source) for point in mine],
                 "hovertemplate": hover.TEMPLATE,
-                "marker": {
-                    "color": colour,
-                    "symbol": symbol,
-                    "size": 7,
-                    "opacity": 0.85,
-                    "line": {"width": 0.5, "color": theme.surface},
-                },
+                "marker": {"color": colour, "symbol": symbol, "size": 7, "opacity": 0.85},
             }
         )
     bands = [

@@ -150,7 +150,8 @@ DRAWN_MARKS = ("square", "diamond", "triangle-up")
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """One entry of a legend: its name, its colour and how it is drawn (bar, hatched, line, stroke or a mark)."""
+    """One entry of a legend: its name, its colour and how it is drawn: bar, hatched, line, stroke or a mark,
+    which may be hollow."""
 
     name: str
     colour: str
@@ -176,6 +177,10 @@ def _entry(trace: Mapping[str, Any]) -> LegendEntry:
     if isinstance(symbol, str) and symbol.startswith("line"):
         return LegendEntry(trace["name"], str(marker["line"]["color"]), "line")
     if "lines" in trace.get("mode", ""):
-        return LegendEntry(trace["name"], str(trace["line"]["color"]), "stroke")
+        line = trace["line"]
+        shape = "stroke" if line.get("dash", "solid") == "solid" else "stroke dashed"
+        return LegendEntry(trace["name"], str(line["color"]), shape)
     outline = (marker.get("line") or {}).get("color")
-    return LegendEntry(trace["name"], str(outline or colour), symbol if symbol in DRAWN_MARKS else "dot")
+    shape = symbol if symbol in DRAWN_MARKS else "dot"
+    hollow = isinstance(colour, str) and outline is not None and outline != colour
+    return LegendEntry(trace["name"], str(outline or colour), f"{shape} hollow" if hollow else shape)

@@ -61,8 +61,8 @@ def _cards(
         Card(
             name="rates",
             title=f"What {drawn} reaches by size",
-            about="The law at the mix of work of the point in the middle, whole turns of the SMs left out. Shaded: "
-            "sizes that were measured; hollow: held out.",
+            about="The law at the mix of work of a middling point, whole turns of the SMs left out. Shaded are sizes "
+            "that were measured; hollow points were held out.",
             figure=figures.rate_over_size(
                 [point for point in points if point["family"] == drawn],
                 found["curves"][drawn],
@@ -100,9 +100,10 @@ def _held_out(fits: Mapping[str, Any], family: str) -> list[str]:
     entry = fits["held_out"] if family == ALL else fits["families"][family]["held_out"]
     texts = []
     if entry["n"]:
+        worst = str(entry["worst_id"]).replace(",", ", ")
         texts.append(
             f"{entry['n']} points were held out: median error {percent(entry['median'])}, 95th percentile "
-            f"{percent(entry['p95'])}, worst {signed_percent(entry['worst'])} ({entry['worst_id']}); the interval "
+            f"{percent(entry['p95'])}, worst {signed_percent(entry['worst'])} ({worst}); the interval "
             f"holds {percent(entry['coverage'])}."
         )
     return [*texts, *(f"Not fitted: {name}: {reason}." for name, reason in fits["unfitted"].items())]
