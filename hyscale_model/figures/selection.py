@@ -13,7 +13,9 @@ from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
 from hyscale_model.lengths import Curve, Lengths
 from hyscale_model.report.units import count, finite, gib, ratio, seconds, significant, tokens
 
-_HEIGHT = 330
+_HEIGHT = 310
+# Of a bar that stands beside a figure of that height.
+_BAR = 76
 _TICKS = 2
 
 
@@ -69,7 +71,7 @@ def selection_bytes(parts: Mapping[str, Sequence[Mapping[str, Any]]], theme: The
     return figure(
         traces,
         theme,
-        height=bars_height(len(names)),
+        height=max(bars_height(len(names), each=_BAR), _HEIGHT - 30),
         x_title="memory traffic, GB",
         legend=True,
         barmode="stack",

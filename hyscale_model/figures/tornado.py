@@ -25,7 +25,8 @@ def tornado(data: Mapping[str, Any], theme: Theme) -> go.Figure:
     """
     rows = data["inputs"][:MOST_INPUTS]
     nominal = data["nominal"]
-    names = [row["input"] for row in rows]
+    # On two lines, which leaves more of a narrow page to the bars.
+    names = [row["input"].replace(".", ".<br>", 1) for row in rows]
     traces: list[dict[str, Any]] = []
     for label, colour, pick in (("less speed-up", _LESS, min), ("more speed-up", _MORE, max)):
         ends = [pick(row["settings"], key=lambda setting: setting["speedup"]) for row in rows]
@@ -47,7 +48,7 @@ def tornado(data: Mapping[str, Any], theme: Theme) -> go.Figure:
         )
     values = [setting["speedup"] for row in rows for setting in row["settings"]]
     # Room for the values at both ends.
-    room = 0.2 * (max(values, default=nominal) - min(values, default=nominal)) or 0.05
+    room = 0.3 * (max(values, default=nominal) - min(values, default=nominal)) or 0.05
     return figure(
         traces,
         theme,
