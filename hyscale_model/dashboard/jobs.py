@@ -41,12 +41,22 @@ class Abandoned(Exception):
 
 
 @dataclass(slots=True)
-class _Job:
+class Job:
+    """A study: what is done of it, and whether anybody waits.
+
+    Attributes:
+        name: what a page calls it.
+        done: share of its points.
+        asked_at: when somebody last asked, on the monotonic clock.
+        cancelled: whether it has to end.
+        settled: set when it is finished, or known to take longer than anybody should wait.
+        finished: whether ``result`` or ``error`` is there, or it was cancelled.
+    """
+
     name: str
     done: float = 0.0
     asked_at: float = field(default_factory=time.monotonic)
     cancelled: bool = False
-    # Set when it is finished, or known to take longer than anybody should wait.
     settled: threading.Event = field(default_factory=threading.Event)
     finished: bool = False
     result: Mapping[str, Any] | None = None
@@ -62,7 +72,7 @@ class Jobs:
     """The studies of a server."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
         # One at a time: the next one would only take its processes away.
         self._turn = threading.Lock()
@@ -85,7 +95,7 @@ class Jobs:
             if job is None or job.cancelled:
                 if sum(not each.finished for each in self._jobs.values()) >= MOST_WAITING:
                     raise InputError("too many studies are at work here", expected="the same question in a minute")
-                job = self._jobs[key] = _Job(key)
+                job = self._jobs[key] = Job(key)
                 threading.Thread(target=self._do, args=(job, work), daemon=True).start()
             job.asked_at = time.monotonic()
             self._jobs.move_to_end(key)
@@ -96,8 +106,7 @@ class Jobs:
 
     def progress(self, key: str) -> float | None:
         """The share of a study that is done, 1 when it is finished; None where there is none of that name."""
-        with self._lock:
-            job = self._jobs.get(key)
+        job = self.job(key)
         if job is None or job.cancelled:
             return None
         job.asked_at = time.monotonic()
@@ -105,12 +114,24 @@ class Jobs:
 
     def cancel(self, key: str) -> None:
         """End a study; asked for again, it begins anew."""
-        with self._lock:
-            job = self._jobs.get(key)
-            if job is not None and not job.finished:
-                job.cancelled = True
+        job = self.job(key)
+        if job is not None and not job.finished:
+            job.cancelled = True
 
-    def _do(self, job: _Job, work: Work) -> None:
+    def job(self, key: str) -> Job | None:
+        """A study by its name."""
+        with self._lock:
+            return self._jobs.get(key)
+
+    def close(self) -> None:
+        """End every study and its processes."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.cancelled = True
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+
+    def _do(self, job: Job, work: Work) -> None:
         try:
             job.result = work(lambda chunks: self._run(job, chunks))
         except Abandoned:
@@ -132,7 +153,7 @@ class Jobs:
                     return
                 del self._jobs[oldest]
 
-    def _run(self, job: _Job, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
+    def _run(self, job: Job, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
         whole = list(chunks)
         total = sum(chunk.points for chunk in whole)
         if total > MOST_POINTS:

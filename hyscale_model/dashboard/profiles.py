@@ -30,7 +30,7 @@ class KnownProfiles:
         return known | {f"{UPLOAD}{key}": f"{kept['name']} (uploaded)" for key, kept in self._uploads.items()}
 
     def compared(self, name: str) -> Mapping[str, Any]:
-        """Points of a profile beside what its fits say of them, and the profile itself.
+        """Points of a profile beside what its fits say of them, and what else there is to tell of it.
 
         Raises:
             InputError: there is no such profile, or it is damaged.
@@ -63,6 +63,38 @@ def of_text(text: str, name: str) -> Mapping[str, Any]:
     return _compared(measured.parse(text, name), name)
 
 
+def _summary(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a page tells of a profile beside its points, each part looked at once so that none is missing later."""
+    fits = data["fits"]
+    return {
+        "name": str(data["name"]),
+        "gpu": str(data["gpu"]),
+        "measured": len(data["measurements"]),
+        "failed": len(data["failed"]),
+        "machines": [
+            f"{each['name']}, torch {each.get('torch')}, Triton {each.get('triton')}"
+            for each in data["machines"].values()
+        ],
+        "held_out": _errors(fits["held_out"]),
+        "families": {
+            str(name): {
+                "fit": int(entry["fit"]["n"]),
+                "held_out": _errors(entry["held_out"]),
+                "spread": float(entry["spread"]),
+            }
+            for name, entry in fits["families"].items()
+        },
+        "unfitted": {str(name): str(reason) for name, reason in fits["unfitted"].items()},
+    }
+
+
+def _errors(entry: Mapping[str, Any]) -> dict[str, Any]:
+    if not int(entry["n"]):
+        return {"n": 0}
+    names = ("median", "p95", "worst", "coverage")
+    return {"n": int(entry["n"]), **{name: float(entry[name]) for name in names}, "worst_id": str(entry["worst_id"])}
+
+
 def _compared(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     # What cannot be predicted with is told as the command line tells it.
     checked(data, where)
@@ -72,7 +104,7 @@ def _compared(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     except ImportError as error:
         raise InputError(f"comparing needs a package that is not installed: {error}") from None
     try:
-        return {**compared(data, where), "profile": data}
+        return {**compared(data, where), **_summary(data)}
     except ProfileError as error:
         raise InputError(str(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:

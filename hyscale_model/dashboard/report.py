@@ -41,9 +41,7 @@ def report(resolved: Resolved, data: dict[str, Any], command: str) -> str:
         page = Page(resolved=resolved, data=data, theme=theme, command=command, profiles=KnownProfiles())
         views = {key: view.build(page) for key, view in VIEWS.items()}
         cards = [card for each in views.values() for card in each]
-        themed[theme.name] = {
-            f"plot-{card.name}": json.loads(card.figure.to_json()) for card in cards if card.figure is not None
-        }
+        themed[theme.name] = {f"plot-{card.name}": card.figure for card in cards if card.figure is not None}
         sections = [_view(key, VIEWS[key].title, each) for key, each in views.items()]
     links = (element("a", view.title, href=f"#{key}") for key, view in VIEWS.items())
     # In JSON inside HTML, only the end of a script could be taken for markup.

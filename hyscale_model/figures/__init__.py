@@ -1,4 +1,4 @@
-"""Figures: pure functions from the JSON of a result to a Plotly figure, shared by dashboard and HTML report."""
+"""Figures: pure functions from the JSON of a result to a figure of Plotly, shared by dashboard and HTML report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hyscale_model.figures.memory import memory_by_kind, memory_by_stage, memory
 from hyscale_model.figures.network import network
 from hyscale_model.figures.overview import peak_memory, step_times
 from hyscale_model.figures.selection import gain_over_lengths, roofline, selection_bytes, selection_over_lengths
-from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme, legend
+from hyscale_model.figures.style import DARK, LIGHT, THEMES, Figure, LegendEntry, Theme, legend
 from hyscale_model.figures.sweeps import curves, heat_map
 from hyscale_model.figures.techniques import techniques
 from hyscale_model.figures.timelines import pipeline, streams
@@ -23,6 +23,7 @@ __all__ = [
     "DARK",
     "LIGHT",
     "THEMES",
+    "Figure",
     "LegendEntry",
     "Theme",
     "ablation",

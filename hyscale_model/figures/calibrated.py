@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES
-from hyscale_model.figures.style import Theme, figure
+from hyscale_model.figures.style import Figure, Theme, figure
 from hyscale_model.report.units import finite, seconds, signed_percent, significant
 
 HEIGHT = 360
@@ -28,7 +26,7 @@ _PRECISIONS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def predicted_over_measured(points: Sequence[Mapping[str, Any]], source: str, theme: Theme) -> go.Figure:
+def predicted_over_measured(points: Sequence[Mapping[str, Any]], source: str, theme: Theme) -> Figure:
     """Predicted over measured time of each point, over the measured time; bands of 5 and 10 %.
 
     Args:
@@ -89,7 +87,7 @@ def rate_over_size(
     peaks: Mapping[str, float],
     source: str,
     theme: Theme,
-) -> go.Figure:
+) -> Figure:
     """What kernels of one family reach by size: measured points, and the fitted law at their usual mix of work.
 
     The shaded part is what was measured, the dotted line what a GPU has.

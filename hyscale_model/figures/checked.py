@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, merged, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, merged, named_rows
 from hyscale_model.report.compared import RELATIONS
 from hyscale_model.report.units import finite, signed_percent, unit_of
 
@@ -33,7 +31,7 @@ CLOSE, FAR, FAMILY = 20, 28, 48
 _LABEL = 22
 
 
-def checked(rows: Sequence[Mapping[str, Any]], theme: Theme) -> go.Figure:
+def checked(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Figure:
     """Each prediction over the reported value, with p10 to p90; a reported bound as an arrow.
 
     The axis is logarithmic: half and double are equally wrong. Rows without a ratio above 0 are left out. Many rows

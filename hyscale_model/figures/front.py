@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import MARKERS, SYSTEMS
-from hyscale_model.figures.style import Theme, figure
+from hyscale_model.figures.style import Figure, Theme, figure
 from hyscale_model.figures.sweeps import DECADE
 from hyscale_model.report.search import NAMES
 from hyscale_model.report.units import GIB, finite, gib, seconds
@@ -18,7 +16,7 @@ HEIGHT = 380
 _ORIGIN = "nominal inputs of the scenario, every layout evaluated"
 
 
-def front(data: Mapping[str, Any], capacity_bytes: float, theme: Theme) -> go.Figure:
+def front(data: Mapping[str, Any], capacity_bytes: float, theme: Theme) -> Figure:
     """Peak memory over step time of the front of each system, and the scenario's own layout with its interval.
 
     Args:

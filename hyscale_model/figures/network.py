@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import networkx as nx
-import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES
-from hyscale_model.figures.style import Theme, figure
+from hyscale_model.figures.style import Figure, Theme, figure
 from hyscale_model.report.units import finite, gb_per_s, percent, seconds, significant
 
 HEIGHT = 350
@@ -23,7 +22,7 @@ _GPUS = 2
 _KINDS = {"nvlink": "NVLink", "adapter": "network adapter", "pcie": "PCIe"}
 
 
-def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> go.Figure:
+def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> Figure:
     """Links of a node in one step.
 
     Args:

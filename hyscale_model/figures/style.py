@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import plotly.graph_objects as go
+from typing import Any, TypeAlias
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # Height of a bar with its gap, and of axis and title below the bars.
@@ -16,6 +14,10 @@ TOP = 8
 # Width of a character of a name, on the wide side.
 CHARACTER = 6.8
 TRANSPARENT = "rgba(0,0,0,0)"
+
+# A figure as Plotly takes it: {"data": [...], "layout": {...}}. Its own objects check every attribute anew, which would
+# take as long as all else; tests check instead.
+Figure: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ def figure(
     y_title: str | None = None,
     legend: bool = False,
     **layout: Any,
-) -> go.Figure:
+) -> Figure:
     """A figure in the shared look.
 
     Args:
@@ -110,7 +112,7 @@ def figure(
         # The same parts of successive figures keep their state.
         "uirevision": "same",
     }
-    return go.Figure(data=list(traces), layout=merged(shared, layout))
+    return {"data": [dict(trace) for trace in traces], "layout": merged(shared, layout)}
 
 
 def _axis(theme: Theme, title: str | None) -> dict[str, Any]:
@@ -158,11 +160,11 @@ class LegendEntry:
     shape: str
 
 
-def legend(drawn: go.Figure) -> list[LegendEntry]:
+def legend(drawn: Figure) -> list[LegendEntry]:
     """The legend of a figure; empty where it needs none."""
-    if not drawn.layout.meta["legend"]:
+    if not drawn["layout"]["meta"]["legend"]:
         return []
-    return [_entry(trace.to_plotly_json()) for trace in drawn.data if trace.showlegend is not False and trace.name]
+    return [_entry(trace) for trace in drawn["data"] if trace.get("showlegend", True) and trace.get("name")]
 
 
 def _entry(trace: Mapping[str, Any]) -> LegendEntry:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import MARKERS, SYSTEMS
-from hyscale_model.figures.style import CHARACTER, Theme, figure
+from hyscale_model.figures.style import CHARACTER, Figure, Theme, figure
 from hyscale_model.report.memory import VERDICTS
 from hyscale_model.report.units import GIB, count, gib, percent, ratio, seconds, significant, tokens
 
@@ -53,7 +51,7 @@ METRICS: Mapping[str, Metric] = {
 
 def curves(
     data: Mapping[str, Any], path: str, title: str, metric: str, theme: Theme, origins: Mapping[str, str]
-) -> go.Figure:
+) -> Figure:
     """A result over one swept field: a line with the ribbon of 80 % of the draws for each system.
 
     Hollow marks do not fit, or may not. Points that are not possible are left out.
@@ -160,7 +158,7 @@ def heat_map(
     system: str,
     theme: Theme,
     origin: str,
-) -> go.Figure:
+) -> Figure:
     """A result of one system over two swept fields; empty cells are not possible, and hovering tells why.
 
     Args:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.sensitivity import MOST_INPUTS
 from hyscale_model.report.units import percent, ratio
 
@@ -16,7 +14,7 @@ _LESS, _MORE = "#D55E00", "#0072B2"
 _HEIGHT = 34
 
 
-def tornado(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def tornado(data: Mapping[str, Any], theme: Theme) -> Figure:
     """Each unknown alone from its lowest to its highest speed-up, all else nominal, the widest swing first.
 
     Args:

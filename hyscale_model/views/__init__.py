@@ -19,7 +19,7 @@ from hyscale_model.views import (
     whatif,
 )
 from hyscale_model.views.cards import Card
-from hyscale_model.views.page import Page
+from hyscale_model.views.page import Page, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +45,4 @@ VIEWS: Mapping[str, View] = {
 }
 FIRST = next(iter(VIEWS))
 
-__all__ = ["FIRST", "VIEWS", "Card", "Page", "View"]
+__all__ = ["FIRST", "VIEWS", "Card", "Page", "Progress", "View"]

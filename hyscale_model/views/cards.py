@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.errors import InputError
-from hyscale_model.figures import legend
+from hyscale_model.figures import Figure, legend
 from hyscale_model.report.markup import Markup, element, joined
 from hyscale_model.report.units import NOTHING
 from hyscale_model.views.page import Progress
@@ -126,7 +124,7 @@ class Card:
     about: str = ""
     content: tuple[Markup | None, ...] = ()
     choices: tuple[Choice | Typed | Tick | Upload, ...] = ()
-    figure: go.Figure | None = None
+    figure: Figure | None = None
     csv: str | None = None
     wide: bool = False
 
@@ -138,7 +136,7 @@ class Card:
     @property
     def height(self) -> int:
         """Pixels reserved for its figure, so that nothing moves when it is drawn."""
-        return int(self.figure.layout.height) if self.figure is not None else 0
+        return int(self.figure["layout"]["height"]) if self.figure is not None else 0
 
     def head(self) -> Markup:
         """Title, downloads and what is shown."""

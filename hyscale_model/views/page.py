@@ -37,7 +37,10 @@ class Profiles(Protocol):
         """Names, with what people call them."""
 
     def compared(self, name: str) -> Mapping[str, Any]:
-        """Points of a profile beside what its fits say of them: ``hyscale_calibration.compared`` and ``"profile"``."""
+        """Points of a profile beside what its fits say of them: ``points``, ``curves`` and ``peaks``.
+
+        Beside them ``name``, ``gpu``, ``measured``, ``failed``, ``machines``, ``held_out``, ``families``, ``unfitted``.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,11 @@ from hyscale_model.batch import value_at
 from hyscale_model.errors import InputError
 from hyscale_model.figures.front import layout_text
 from hyscale_model.figures.hover import origin_text
-from hyscale_model.figures.sweeps import METRICS
+from hyscale_model.figures.sweeps import METRICS, Metric
 from hyscale_model.report.fields import label_of
 from hyscale_model.report.markup import Markup, element, joined
 from hyscale_model.report.sweep import short_names
-from hyscale_model.report.units import NOTHING, count, gib, interval, ratio, seconds
+from hyscale_model.report.units import count, gib, interval, or_nothing, ratio, seconds
 from hyscale_model.scenario.fields import bounds, choices, field_type
 from hyscale_model.scenario.scalars import resolve_plain, written
 from hyscale_model.scenario.schema import Scenario
@@ -80,7 +80,7 @@ def _along(page: Page) -> Card:
         card,
         about=f"{_ABOUT} Ribbons span 80 % of the draws; hollow marks do not fit, or may not.",
         figure=figures.curves(data, path, _title(path), metric, page.theme, _origins(page)),
-        content=(sentences(_impossible(data)), _points(data, "sweep-along")),
+        content=(sentences(_impossible(data)), _points(data, "sweep-along", METRICS)),
         csv="sweep-along",
     )
 
@@ -113,7 +113,7 @@ def _over(page: Page) -> Card:
     return replace(
         card,
         figure=figures.heat_map(data, paths, titles, metric, system, page.theme, origin),
-        content=(sentences(_impossible(data)), _points(data, "sweep-over")),
+        content=(sentences(_impossible(data)), _points(data, "sweep-over", (metric,))),
         csv="sweep-over",
     )
 
@@ -237,7 +237,9 @@ def _swept(page: Page, axes: Mapping[str, Values], draws: int) -> Mapping[str, A
         InputError: as ``hyscale sweep``.
     """
     text = json.dumps({path: list(values) for path, values in axes.items()})
-    asked = Sweep.of(page.resolved.again([f"sweep={text}", "zip={}"]), draws, page.data["seed"], MOST_POINTS)
+    # A field that was set is not swept, unless it is set no longer.
+    resolved = page.resolved.again([f"sweep={text}", "zip={}"], without=axes)
+    asked = Sweep.of(resolved, draws, page.data["seed"], MOST_POINTS)
     return asked.collect() if page.study is None else page.study(f"sweep {text} {draws}", asked.collect)
 
 
@@ -261,28 +263,28 @@ def _impossible(data: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _points(data: Mapping[str, Any], name: str) -> Markup:
+def _points(data: Mapping[str, Any], name: str, shown: Collection[str]) -> Markup:
+    """Every point and system with some of the metrics."""
     paths = data["axes"]
+    metrics = {key: metric for key, metric in METRICS.items() if key in shown}
     rows = [
         [
             *(written(row[path]) for path in paths),
             row["system"],
-            *(
-                told(metric.show(row[key]), tip(f"80 % of the draws: {_between(row, key, metric.show)}"))
-                if row[key] is not None
-                else NOTHING
-                for key, metric in METRICS.items()
-            ),
+            *(cell for key, metric in metrics.items() for cell in _cells(row, key, metric)),
             row["verdict"].replace("_", " "),
         ]
         for row in data["rows"]
     ]
-    head = [*short_names(paths), "system", *(metric.title.partition(",")[0] for metric in METRICS.values()), "verdict"]
-    return element("div", table(name, head, rows, left=len(paths) + 1, folded="All points as a table"), class_="long")
+    heads = ([metric.title.partition(",")[0], *(["80 %"] * metric.uncertain)] for metric in metrics.values())
+    head = [*short_names(paths), "system", *(title for each in heads for title in each), "verdict"]
+    folded = table(name, head, rows, left=len(paths) + 1, folded="All points as a table")
+    return element("div", folded, class_="tall")
 
 
-def _between(row: Mapping[str, Any], key: str, show: Any) -> str:
-    return interval({end: row.get(f"{key}_{end}") for end in ("p10", "p90")}, show)
+def _cells(row: Mapping[str, Any], key: str, metric: Metric) -> list[str]:
+    between = {end: row.get(f"{key}_{end}") for end in ("p10", "p90")}
+    return [or_nothing(row[key], metric.show), *([interval(between, metric.show)] if metric.uncertain else [])]
 
 
 def _layouts(system: Mapping[str, Any]) -> Markup | None:

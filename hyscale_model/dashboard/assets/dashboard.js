@@ -6,6 +6,7 @@
   const TYPING_MS = 400;
   const FRAMES = 30;
   const ASKING_MS = 500;
+  const LATER_MS = 80;
   const SYSTEMS = "systems";
 
   const find = (id) => document.getElementById(id);
@@ -343,15 +344,35 @@
     const outline = JSON.stringify(answer.cards);
     latest = answer.texts;
     fill(latest, outline === shown ? 0 : FRAMES);
-    const before = plotted;
-    plotted = {};
-    Object.entries(answer.figures).forEach(([name, figure]) => { plotted[name] = JSON.stringify(figure); });
-    // In place: figures move to their new values instead of being drawn anew, those without new ones are left alone.
-    if (outline === shown) {
-      return [nothing(), graphs.map(({ name }) => (plotted[name] === before[name] ? nothing() : answer.figures[name]))];
+    const figures = Object.entries(answer.figures).map(([name, figure]) => [name, figure, JSON.stringify(figure)]);
+    if (outline !== shown) {
+      shown = outline;
+      plotted = Object.fromEntries(figures.map(([name, _, text]) => [name, text]));
+      return [answer.cards.map((card) => drawn(card, answer.figures)), same];
     }
-    shown = outline;
-    return [answer.cards.map((card) => drawn(card, answer.figures)), same];
+    // In place: figures move to their new values instead of being drawn anew, those without new ones are left alone,
+    // and those out of sight wait until the others are drawn.
+    const news = figures.filter(([name, _, text]) => plotted[name] !== text);
+    const now = Object.fromEntries(news.filter(([name]) => inSight(name)).map(([name, figure, text]) => {
+      plotted[name] = text;
+      return [name, figure];
+    }));
+    const later = news.filter(([name]) => !(name in now));
+    if (later.length) setTimeout(() => drawLater(later, answer.texts), LATER_MS);
+    return [nothing(), graphs.map(({ name }) => now[name] || nothing())];
+  }
+
+  function inSight(name) {
+    const place = find("figure-" + name).getBoundingClientRect();
+    return place.top < window.innerHeight && place.bottom > 0;
+  }
+
+  function drawLater(figures, texts) {
+    if (texts !== latest) return;
+    figures.forEach(([name, figure, text]) => {
+      plotted[name] = text;
+      window.dash_clientside.set_props({ kind: "graph", name: name }, { figure: figure });
+    });
   }
 
   // A card with its figure in it.
