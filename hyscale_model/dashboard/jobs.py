@@ -156,8 +156,9 @@ class Jobs:
     def _run(self, job: Job, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
         whole = list(chunks)
         total = sum(chunk.points for chunk in whole)
-        if total > MOST_POINTS:
-            problem = f"{total:,} layouts are too many to search here"
+        layouts = sum(chunk.points * len(chunk.systems) for chunk in whole)
+        if layouts > MOST_POINTS:
+            problem = f"{layouts:,} layouts are too many to search here"
             raise InputError(problem, expected=f"at most {MOST_POINTS:,}; hyscale search takes more")
         values = sum(chunk.points * (chunk.draws + 1) for chunk in whole)
         if values <= FEW_VALUES and len(whole) <= FEW_CHUNKS:

@@ -12,7 +12,8 @@ from hyscale_model.scenario.assumptions import for_each_system
 from hyscale_model.scenario.references import REFERENCES
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.studies.axes import MOST_POINTS, Axes
-from hyscale_model.studies.points import Chunk, Run, column_names, here, table
+from hyscale_model.studies.columns import column_names, table
+from hyscale_model.studies.points import Chunk, Run, here
 
 # Values (points times columns of draws) that are evaluated at once: enough to amortise Python, few enough to stay in
 # the caches.
