@@ -62,10 +62,17 @@
     if (encode(next) === encode(state)) return;
     state = next;
     state.at = ++asked;
+    busy(true);
     tell("state", state);
     if (anew) makeControls();
     window.dash_clientside.set_props("url", { search: encode(state) });
     showPlace();
+  }
+
+  // Whether the page waits for an answer, for those who do not see it.
+  function busy(waits) {
+    const place = find("view");
+    if (place) place.setAttribute("aria-busy", String(waits));
   }
 
   function makeControls() {
@@ -78,6 +85,7 @@
     if (state && encode(state) === search) return nothing();
     state = decode(search);
     state.at = ++asked;
+    busy(true);
     makeControls();
     showPlace();
     return state;
@@ -339,6 +347,7 @@
     const same = graphs.map(nothing);
     // Answers may overtake one another: the page takes the one it waits for.
     if (!answer || answer.at !== state.at || answer.theme !== document.documentElement.dataset.theme) return [nothing(), same];
+    busy(false);
     fill_message(answer.problem);
     if (!answer.cards) return [nothing(), same];
     const outline = JSON.stringify(answer.cards);
