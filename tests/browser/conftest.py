@@ -1,21 +1,8 @@
-import shutil
-import socket
-import threading
-from pathlib import Path
-
 import pytest
-from waiting import settled, watch
+from harness import LACKING as MISSING
+from harness import OPTIONS, chromium, served, settled, watch
 
-ROOT = Path(__file__).parents[2]
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-LACKING = (
-    f"BROWSER TESTS NOT RUN: none of {', '.join(NAMES)} is here. "
-    "Debian and Ubuntu: apt-get update && apt-get install chromium"
-)
-
-
-def chromium():
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+LACKING = f"BROWSER TESTS NOT RUN: {MISSING}"
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -33,24 +20,15 @@ def browser(request):
         pytest.skip(LACKING)
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        # Inside a container there is no sandbox to be had, and the page is our own.
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="session")
 def address():
-    """The dashboard on a free port, served as ``hyscale dashboard`` serves it."""
-    from hyscale_model.dashboard.serve import make_server
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = make_server("127.0.0.1", port, ROOT / "scenarios")
-    threading.Thread(target=server.run, daemon=True).start()
-    yield f"http://127.0.0.1:{port}/"
-    server.close()
+    with served() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@ import csv
 import json
 
 import pytest
-from waiting import settled
+from harness import settled
 
 from hyscale_model import catalog
 from hyscale_model.catalog import measured
@@ -24,7 +24,8 @@ def figures(page):
     """What the figures of the page show, by card."""
     return page.evaluate(
         """() => Object.fromEntries(Array.from(document.querySelectorAll('.figure')).map(each =>
-            [each.id, JSON.stringify(each.querySelector('.js-plotly-plot').data.map(trace => [trace.y, trace.x, trace.customdata]))]))"""
+            [each.id, JSON.stringify(each.querySelector('.js-plotly-plot').data.map(
+                trace => [trace.y, trace.x, trace.customdata]))]))"""
     )
 
 
