@@ -16,7 +16,7 @@ from hyscale_model.derivation import CLOSING, parts_of
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.families import anatomy
-from hyscale_model.memory.kept import Kept, attention_kept, feed_forward_kept
+from hyscale_model.layers.kept import Kept, attention_kept, feed_forward_kept
 from hyscale_model.prediction import MEMORY_KINDS, TERMS, Origin
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
@@ -33,9 +33,12 @@ FORMULAS: Mapping[str, str] = {
     "speedup": "step time of the one over step time of the other, draw by draw",
     "memory": "sum over kinds at the fullest moment of the fullest stage",
     "activations": "micro-batches in flight x layers x what each module keeps, x what the allocator reserves",
+    "host_bytes": "fraction of the optimizer state and share of the stored activations that lie in host memory, of the "
+    "rank that has most",
     "parameters": "2 bytes x parameters on the rank",
     "gradients": "4 (FP32) or 2 (BF16) bytes x parameters on the rank, over data-parallel ranks from ZeRO 2 on",
-    "optimizer_bytes": "12 bytes (8 with BF16 moments) x parameters, over data-parallel ranks from ZeRO 1 on",
+    "optimizer_bytes": "12 bytes (8 with BF16 moments; one moment less for matrices under Muon) x parameters, over "
+    "data-parallel ranks from ZeRO 1 on, less the fraction in host memory",
 }
 
 
@@ -112,7 +115,7 @@ def _term(metric: str, term: str, result: Evaluation) -> dict[str, Any]:
     total = float(result.step.term(term)[0, 0])
     rows = []
     for part in parts_of(result, term):
-        sent = part["resource"] == "network"
+        sent = part["resource"] in ("network", "host")
         rows.append(
             _part(
                 f"{part['block']}, {part['phase']}: {part['name']}" + (f" ({part['kind']})" if sent else ""),
@@ -142,6 +145,8 @@ def _memory(metric: str, path: list[str], result: Evaluation, memory: Mapping[st
     kind = path[-1] if path else "memory"
     if kind in ("activations", "stored_activations_bytes"):
         return _answer(metric, node, FORMULAS["activations"], _kept_parts(result))
+    if kind == "host_bytes":
+        return _answer(metric, node, FORMULAS[kind], [])
     if kind in MEMORY_KINDS:
         formula = FORMULAS.get("optimizer_bytes" if kind == "optimizer" else kind, MEMORY_KINDS[kind])
         return _answer(metric, node, formula, [])

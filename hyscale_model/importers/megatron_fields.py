@@ -53,15 +53,11 @@ REASONS: Mapping[str, str] = {
     "fp16": "not expressed: bf16 is assumed, at the same speed",
     "add-qkv-bias": "biases of the projections are not expressed",
     "delay-wgrad-compute": "not expressed: the exchange of tokens is not hidden here",
-    "moe-shared-expert-overlap": "not expressed: shared experts do not hide the exchange of tokens here",
-    "optimizer-cpu-offload": "not expressed: optimizer states stay on the device here",
     "fine-grained-activation-offloading": "not expressed: activations stay on the device here",
-    "cpu-offloading-num-layers": "not expressed: activations stay on the device here",
     "window-size": "not expressed: every layer attends to the whole sequence here",
     "linear-attention-freq": "not expressed: every layer is of one kind here",
     "rampup-batch-size": "not expressed: the final batch size is taken",
     "dataloader-inter-document-masking": "say the lengths in workload.document_lengths",
-    "use-precision-aware-optimizer": "not expressed: optimizer states are FP32 here",
 }
 
 

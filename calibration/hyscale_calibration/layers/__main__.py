@@ -15,7 +15,7 @@ import gc
 import gzip
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,25 +140,26 @@ def trace(case: Case, system: str, folder: Path, device: str) -> Path:
 
 
 def _recorded(gpu: Any, rows: list[dict[str, Any]], failures: list[str]) -> dict[str, Any]:
+    from hyscale_kernels.sparse_attention.pairs import TOGETHER
+
     files, device = sources(), gpu.description()
     return {
         "gpu": catalogue_name(device),
         "device": {**device, "driver": gpu.driver()},
         "kernel_hash": hash_of_sources(files),
         "sources": files,
+        # Queries that share a pass where a system pairs them.
+        "together": TOGETHER,
         "failed": failures,
         "rows": rows,
     }
 
 
-def _positive(convert: Callable[[str], int]) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = convert(text)
-        if value < 1:
-            raise argparse.ArgumentTypeError("at least 1")
-        return value
-
-    return parse
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -170,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--case", action="append", default=[], metavar="TEXT", help="cases whose name has this")
     parser.add_argument("--system", action="append", default=[], choices=all_systems(), help="only this system")
-    parser.add_argument("--samples", type=_positive(int), default=SAMPLES, metavar="N", help="steps that are timed")
+    parser.add_argument("--samples", type=_count, default=SAMPLES, metavar="N", help="steps that are timed")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write results")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write a Chrome trace of the first case")
     parser.add_argument("--trace-system", action="append", default=[], choices=all_systems(), help="whose trace")

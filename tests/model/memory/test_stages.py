@@ -1,12 +1,13 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyscale_model.errors import InputError
 from hyscale_model.families import anatomy, count_parameters
-from hyscale_model.memory.holdings import in_flight
 from hyscale_model.prediction import MEMORY_KINDS
-from hyscale_model.step.schedule import rank_order
+from hyscale_model.step.orders import rank_order
+from hyscale_model.step.pipeline import Structure
 from hyscale_model.summary import verdict
 
 # (overrides, GPUs of a stage): layouts of the same model on the same 512 GPUs.
@@ -157,7 +158,8 @@ def test_passes_in_flight_are_those_of_the_schedule(pp, vpp, rounds, rank):
         flying += 1 if kind == "F" else -1
         most = max(most, flying)
     assert flying == 0
-    assert in_flight(rank, pp, vpp, rounds * pp) == pytest.approx(most / vpp)
+    group = Structure(np.zeros(1), pp, vpp, rounds * pp, np.zeros((pp * vpp, 1)))
+    assert group.in_flight[rank] == pytest.approx(most / vpp)
 
 
 @pytest.mark.parametrize(
@@ -224,3 +226,14 @@ def test_the_index_loss_keeps_the_gradients_of_the_kept_scores_until_backward(pr
         for loss in ("sparse", "none")
     )
     assert with_loss - without >= 20 * 8192 * 2048 * 4
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(8, 0.27), (32, 0.45), (128, 1.15)])
+def test_queues_of_deepep_grow_with_the_nodes(predicted, ranks, expected):
+    """GiB at a hidden size of 6,144, by the formulas of DeepEP; all-to-all has none."""
+    held = [
+        memory(predicted, f"layout.ep={ranks}", f"systems.hyscale.dispatcher={name}", system="hyscale")
+        for name in ("deepep", "alltoall")
+    ]
+    queues, none = (each["at_peak_bytes"]["framework"] for each in held)
+    assert (queues - none) / 2**30 == pytest.approx(expected, rel=0.02)

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
 from hyscale_model.scenario import read_scenario
-from hyscale_model.step.hidden import exposed, kept_share
+from hyscale_model.step.hidden import exposed, hidden_share
 
 DENSE = """
 schema_version: 1
@@ -39,14 +40,13 @@ def step(text, *overrides):
     return data["systems"]["megatron"]
 
 
-@given(transfer=seconds, computation=seconds, left=st.floats(0, 1), contention=st.floats(0, 1))
-def test_what_is_left_lies_between_the_surplus_and_all_of_it(transfer, computation, left, contention):
+@given(transfer=seconds, computation=seconds, left=st.floats(0, 1))
+def test_what_is_left_lies_between_the_surplus_and_all_of_it(transfer, computation, left):
     shown = exposed(np.array([transfer]), np.array([computation]), left)
     assert max(transfer - computation, 0) <= shown <= transfer
-    kept, hidden = kept_share(np.array([transfer]), np.array([computation]), left, np.array([contention]))
+    hidden = hidden_share(np.array([transfer]), np.array([computation]), left)
+    assert 0 <= hidden <= 1
     if transfer:
-        assert kept * transfer >= shown * (1 - 1e-12)
-        assert 0 <= kept <= 1 + 1e-12
         assert hidden * transfer == pytest.approx(transfer - shown, abs=1e-9)
 
 
@@ -66,6 +66,18 @@ def test_an_overlap_moves_seconds_from_exposed_to_hidden(text, flag, term, group
     assert before - hidden < after < before - 0.5 * hidden
     assert beside["step_time_s"]["nominal"] < plain["step_time_s"]["nominal"]
     assert sum(beside["time_s"].values()) == pytest.approx(beside["step_time_s"]["nominal"], rel=1e-9)
+
+
+def test_the_first_micro_batches_have_no_backward_beside_them():
+    """Of m micro-batches of one stage, the exchange of one forward and one backward stays exposed."""
+    shown = {}
+    for count in (2, 16):
+        flags = (f"workload.global_batch_size={16 * count}", "layout.overlap_moe_expert_parallel_comm=")
+        plain, beside = (step(EXPERTS, flags[0], flags[1] + on) for on in ("false", "true"))
+        hidden = beside["hidden_communication_s"]["ep"] / plain["time_s"]["ep_communication_exposed"]
+        shown[count] = 1 - hidden
+    assert shown[2] >= 0.5
+    assert 1 / 16 <= shown[16] < shown[2]
 
 
 @pytest.mark.parametrize("flag", ["overlap_grad_reduce", "overlap_param_gather", "overlap_p2p_comm"])
@@ -139,3 +151,34 @@ def test_under_replay_the_repeated_gather_of_recomputation_is_exposed(predicted)
     # What is exposed now was hidden before.
     hidden = rerun["hidden_communication_s"]["cp"] - replay["hidden_communication_s"]["cp"]
     assert 0.8 * hidden < more <= hidden
+
+
+SHARED = EXPERTS.replace("qwen3-30b-a3b", "deepseek-v3")
+
+
+def test_shared_experts_hide_the_exchange_that_they_run_beside():
+    """No more than they take, and only while tokens travel: each product beside one exchange."""
+    plain, beside = (step(SHARED, f"layout.moe_shared_expert_overlap={on}") for on in ("false", "true"))
+    hidden = beside["hidden_communication_s"]["ep"]
+    assert 0 < hidden < plain["time_s"]["ep_communication_exposed"]
+    saved = plain["step_time_s"]["nominal"] - beside["step_time_s"]["nominal"]
+    # What is hidden slows what it runs beside.
+    assert 0.7 * hidden < saved < hidden
+    assert beside["time_s"]["moe"] == pytest.approx(plain["time_s"]["moe"])
+    slow = step(SHARED, "layout.moe_shared_expert_overlap=true", "cluster.nic_gbit_per_gpu=50")
+    # Far longer exchanges hide no more: shared experts take as long as before.
+    assert slow["hidden_communication_s"]["ep"] == pytest.approx(hidden, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("systems.megatron.dispatcher=deepep",),
+        ("layout.ep=8", "layout.etp=2"),
+        ("layout.overlap_moe_expert_parallel_comm=true",),
+    ],
+)
+def test_shared_experts_run_beside_plain_all_to_all_alone(overrides):
+    with pytest.raises(InputError) as error:
+        step(SHARED, "layout.moe_shared_expert_overlap=true", *overrides)
+    assert error.value.field == "layout.moe_shared_expert_overlap"

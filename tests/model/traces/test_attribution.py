@@ -145,7 +145,9 @@ def test_collectives_belong_to_the_axis_of_their_group(recorder, attributed, gro
         ("nvjet_hsh_256x128_64x4", ("aten::mm", "VocabParallelCrossEntropy"), {"head_and_loss"}),
         ("void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<128>", (), {"dense_attention"}),
         ("void at::native::multi_tensor_apply_kernel<AdamFunctor>", (), {"optimizer"}),
-        ("rescore_kernel", (), {"index_loss"}),
+        ("rescore_kernel", ("hyscale::replay",), {"index_loss"}),
+        ("rescore_kernel", (), {"selection_forward"}),
+        ("rescore_kernel", ("CheckpointFunctionBackward", "hyscale::replay"), {"selection_recompute"}),
         ("chunk_gated_delta_rule_fwd_kernel_h", (), {"linear_attention"}),
         ("fmha_cutlassF_bf16_aligned", (), {"dense_attention"}),
     ],
@@ -157,7 +159,8 @@ def test_kernels_known_by_name(name, within, terms):
 
 def test_every_compute_and_communication_term_has_a_rule():
     named = {term for rule in shipped_rules() for term in (*rule.terms, *rule.recomputed)}
-    assert named == set(TERMS)
+    # Waiting for the host is the time between kernels.
+    assert named == set(TERMS) - {"host_bound"}
 
 
 def test_own_rules_come_first(recorder, attributed, tmp_path):
