@@ -45,9 +45,9 @@ def check(
 
     Returns:
         ``{"rows": [...], "summary": {group: ...}, "scopes": [...], "grid": ..., "unmeasured": [...]}``; the grid only
-        with the group ``paper``, scopes where one layer is predicted, with the group ``layers`` a sentence for each part
-        of it that no machine has measured. A summary has the bars of its group, and summaries of its
-        splits and series under ``parts``.
+        with the group ``paper``, scopes where one layer is predicted, with the group ``layers`` a sentence for each
+        part of it that no machine has measured. A summary has the bars of its group, and summaries of its splits and
+        series under ``parts``.
 
     Raises:
         InputError: an unknown group, or a file without anything reported.

@@ -303,7 +303,7 @@ def layer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Errors by what is compared, and the bars over whole layers and their memory."""
     families = {
         family: errors_of([row for row in rows if row["family"] == family])
-        for family in dict.fromkeys(row["family"] for row in rows)
+        for family in dict.fromkeys(row["family"] for row in rows if row["error"] is not None)
     }
     errors = {kind: np.abs([row["error"] for row in rows if row["split"] == kind]) for kind in (TIME, MEMORY)}
     reached = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -156,8 +156,8 @@ def unmeasured() -> list[str]:
         if shared.id not in done:
             missing[shared.layer.ranks] = missing.get(shared.layer.ranks, 0) + 1
     return [
-        f"{GROUP}: {count} layers over {ranks} GPUs were NOT MEASURED: real context parallelism there is predicted alone. "
-        f"Measure: torchrun --nproc-per-node {ranks} -m hyscale_calibration.layers --cp"
+        f"{GROUP}: {count} layers over {ranks} GPUs were NOT MEASURED, real context parallelism there is predicted "
+        f"alone. Measure: torchrun --nproc-per-node {ranks} -m hyscale_calibration.layers --cp"
         for ranks, count in missing.items()
     ]
 

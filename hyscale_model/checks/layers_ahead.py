@@ -1,8 +1,8 @@
 """Whole layers on GPUs predicted in advance: ``results/predicted/layers/<gpu>.json``.
 
 Whoever owns the GPU measures them with ``python -m hyscale_calibration.layers`` and compares with
-``hyscale check --group layers --profile NAME``. With ``--cp`` layers that several GPUs share, which are measured with the
-option of that name: ``results/predicted/layers-cp/<gpu>.json``.
+``hyscale check --group layers --profile NAME``. With ``--cp`` layers that several GPUs share, which are measured with
+the option of that name: ``results/predicted/layers-cp/<gpu>.json``.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def shared_predictions(gpu: str, profile: str, kernel_hash: str | None = None) -
         InputError: there is no such GPU or profile.
     """
     rates = load_profile(profile)
-    rows = [
-        {"id": each.id, **_short(predict_shared(each, gpu, rates, DRAWS, SEED))} for each in shared_layers()
-    ]
+    rows = [{"id": each.id, **_short(predict_shared(each, gpu, rates, DRAWS, SEED))} for each in shared_layers()]
     head = {"schema_version": 1, "gpu": gpu, "profile": rates.name, "kernel_hash": kernel_hash}
     return {**head, "shared_keys": USUAL_SHARED_KEYS, "rows": rows}
 

@@ -80,7 +80,7 @@ class Gpu:
         return {"clock_mhz": None, "throttled": None}
 
     def description(self):
-        return {"name": "NVIDIA H200"}
+        return {"name": "NVIDIA H200", "sms": 132, "memory_bytes": 150109880320}
 
     def driver(self):
         return None
@@ -95,7 +95,7 @@ def measures(path):
     sizes, rows = SIZES["dsa"], [{"model": "glm-5.1", "layer": "dsa", "sequence_length": 16, "cp": 2}] * 2
     command.across_ranks = lambda: {"rows": rows}
     opened = Ranks.open
-    Ranks.open = classmethod(lambda cls: as_gpu(opened()))
+    Ranks.open = classmethod(lambda cls, first: as_gpu(opened()))
     command.values_of = lambda kind, name: None
     check.DsaSizes.of = classmethod(lambda cls, values: sizes)
     made = command.Measuring._time_for

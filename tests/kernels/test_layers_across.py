@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hyscale_calibration.layers.__main__ import main
 from hyscale_calibration.layers.across.check import variants
 from hyscale_calibration.layers.across.exposure import Busy, communication, covered, union
 from hyscale_calibration.layers.across.gathered import by_ranks, held_chunks, in_order
-from hyscale_calibration.layers.__main__ import main
 from hyscale_kernels.spans import zigzag_positions
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,9 @@
 """Layers that GPUs share beside their predictions, and what is said while nobody has measured them."""
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +51,8 @@ def measured(shared, profile, *, slower=1.0, shown_ms=0.0, lost=0.15):
 def recorded(monkeypatch):
     rows = []
     monkeypatch.setattr(layers, "_measured", lambda: [])
-    monkeypatch.setattr(layers_across, "recorded", lambda: [("results/h200-sxm/layers-cp2.json", {"gpu": "h200", "rows": rows})])
+    data = {"gpu": "h200", "rows": rows}
+    monkeypatch.setattr(layers_across, "recorded", lambda: [("results/h200-sxm/layers-cp2.json", data)])
     return rows
 
 
@@ -94,12 +98,17 @@ def test_what_nobody_has_measured_is_said_aloud(recorded, profile, capsys):
 
 def test_hidden_gathers_are_those_of_latents_and_the_rest_is_exposed(profile):
     hidden, exposed = (
-        predict_shared(replace(GLM, cp_overlap=overlap), "h200", profile, 0, 0) for overlap in ("behind_selection", "none")
+        predict_shared(replace(GLM, cp_overlap=overlap), "h200", profile, 0, 0)
+        for overlap in ("behind_selection", "none")
     )
     assert exposed["hidden_s"]["nominal"] == 0
-    assert hidden["hidden_s"]["nominal"] + hidden["exposed_s"]["nominal"] == pytest.approx(exposed["exposed_s"]["nominal"])
+    assert hidden["hidden_s"]["nominal"] + hidden["exposed_s"]["nominal"] == pytest.approx(
+        exposed["exposed_s"]["nominal"]
+    )
     # Two gathers of latents of 576 values of the 704 that are gathered twice and scattered once.
-    assert hidden["hidden_s"]["nominal"] / exposed["exposed_s"]["nominal"] == pytest.approx(2 * 576 / (3 * 704), rel=0.01)
+    assert hidden["hidden_s"]["nominal"] / exposed["exposed_s"]["nominal"] == pytest.approx(
+        2 * 576 / (3 * 704), rel=0.01
+    )
 
 
 def test_exposed_bytes_are_those_of_the_ring(profile):
@@ -122,3 +131,19 @@ def test_predictions_in_advance_are_those_of_the_catalogue():
     found = shared_predictions("h200", "h200-sxm")
     assert [row["id"] for row in found["rows"]] == [each.id for each in shared_layers()]
     assert {each.layer.ranks for each in shared_layers()} == {2, 4, 8}
+
+
+def test_the_page_tells_what_was_predicted_in_advance():
+    root = Path(__file__).parents[2]
+    file = root / "calibration/hyscale_calibration/results/predicted/layers-cp/h200.json"
+    rows = {row["id"]: row for row in json.loads(file.read_text())["rows"]}
+    page = (root / "docs/calibration.md").read_text()
+    cells = r" \| ".join([r"^\| ([\d,]+) / (\d)", *[r"([\d,.]+) ms"] * 4])
+    lines = re.findall(cells, page, re.MULTILINE)
+    assert len(lines) == 3
+    for tokens, ranks, *shown in lines:
+        name = f"glm-5.1 dsa {tokens.replace(',', '')}/{ranks}"
+        megatron, hyscale = rows[f"{name} megatron, gathers exposed"], rows[f"{name} hyscale, gathers hidden"]
+        known = [megatron["time_s"], hyscale["time_s"], megatron["exposed_s"], hyscale["exposed_s"]]
+        told = [1e-3 * float(each.replace(",", "")) for each in shown]
+        assert told == pytest.approx([each["nominal"] for each in known], rel=0.01)

@@ -176,9 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write a Chrome trace of the first case")
     parser.add_argument("--trace-system", action="append", default=[], choices=all_systems(), help="whose trace")
     parser.add_argument("--cp", action="store_true", help="share a layer between the processes of torchrun")
-    parser.add_argument(
-        "--max-seconds", type=float, default=MAX_SECONDS, metavar="N", help="with --cp: begin nothing that would end later"
-    )
+    limit = "with --cp: begin no layer that would end later"
+    parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, metavar="N", help=limit)
     parser.add_argument("--check-only", action="store_true", help="check layers and time none")
     parser.add_argument("--unchecked", action="store_true", help="time layers without checking them first")
     return parser

@@ -2,8 +2,8 @@
 
 A layer asks for rows of the whole sequence, at once (``whole``) or for later (``coming``). On one GPU the rows of other
 ranks are parameters, with gradients and without communication (``HeldKeys``), or there are no other ranks
-(``WholeSequence``). Under context parallelism they are gathered in the forward, and summed gradients are scattered in the
-backward (``gathered.GatheredKeys``); nothing else of a layer changes.
+(``WholeSequence``). Under context parallelism they are gathered in the forward, and summed gradients are scattered in
+the backward (``across.gathered.GatheredKeys``); nothing else of a layer changes.
 """
 
 from __future__ import annotations

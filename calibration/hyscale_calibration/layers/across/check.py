@@ -13,7 +13,7 @@ from hyscale_kernels.spans import zigzag_positions
 from hyscale_calibration.benches.operation import CheckFailed
 from hyscale_calibration.layers.across.gathered import GatheredKeys, in_order
 from hyscale_calibration.layers.build import hidden_states, layer_in
-from hyscale_calibration.layers.check import GRADIENT_TOLERANCE, NARROW, SIZES, TOLERANCE
+from hyscale_calibration.layers.check import GRADIENT_TOLERANCE, NARROW, SIZES, TOLERANCE, off_by
 from hyscale_calibration.layers.context import Context, WholeSequence
 from hyscale_calibration.layers.facts import across_ranks, values_of
 from hyscale_calibration.layers.layer import Options, SparseLayer
@@ -21,10 +21,12 @@ from hyscale_calibration.layers.measure import Bench
 from hyscale_calibration.layers.sizes import DsaSizes
 from hyscale_calibration.layers.systems import Strategy, system_named
 
-# Tokens of a sequence that is checked on a GPU: four times as many as GLM's indexer selects. And elsewhere, where kernels
-# are interpreted and layers tiny.
+# Tokens of a sequence that is checked on a GPU: four times as many as GLM's indexer selects. And elsewhere, where
+# kernels are interpreted and layers tiny.
 TOKENS, FEW_TOKENS = 8192, 16
 FEW_SELECTED = 4
+# What is said of ``cp_overlap``.
+GATHERS = {"none": "exposed", "behind_selection": "hidden"}
 # Of weights: a rank's part may be larger than the sum of all, and is rounded to BF16 as it is.
 SUM_TOLERANCE = 2 * GRADIENT_TOLERANCE
 
@@ -41,9 +43,7 @@ class Shared(NamedTuple):
     def layer(self, context: Context) -> SparseLayer:
         """With the same weights on every rank and in every process."""
         generator = torch.Generator(self.device).manual_seed(0)
-        return layer_in(
-            context, "dsa", self.sizes, self.system, self.options, device=self.device, generator=generator
-        )
+        return layer_in(context, "dsa", self.sizes, self.system, self.options, device=self.device, generator=generator)
 
     def states(self, places: torch.Tensor | None = None) -> torch.Tensor:
         """Hidden states of some tokens, or of all."""
@@ -67,7 +67,8 @@ def check_ranks(device: str, systems: Collection[str] = ()) -> Iterator[str]:
     """
     ranks = dist.get_world_size()
     if device == "cuda":
-        sizes = replace(DsaSizes.of(values_of("models", across_ranks()["rows"][0]["model"])), **NARROW)
+        narrow: dict[str, Any] = dict(NARROW)
+        sizes = replace(DsaSizes.of(values_of("models", across_ranks()["rows"][0]["model"])), **narrow)
         length = TOKENS
     else:
         sizes, length = SIZES["dsa"], FEW_TOKENS
@@ -77,7 +78,8 @@ def check_ranks(device: str, systems: Collection[str] = ()) -> Iterator[str]:
             continue
         found = compare(Shared(length, sizes, system, Options(deterministic=True), device))
         told = ", ".join(f"{name} {error:.1e}" for name, error in found.items())
-        yield f"{ranks} ranks as {system.name}, gathers {system.cp_overlap}: the selections of one process; errors {told}"
+        what = f"{ranks} ranks as {system.name}, gathers {GATHERS[system.cp_overlap]}"
+        yield f"{what}: the selections of one process; errors {told}"
 
 
 def compare(shared: Shared) -> dict[str, float]:
@@ -105,14 +107,13 @@ def compare(shared: Shared) -> dict[str, float]:
         raise CheckFailed(f"the output of rank {context.rank} differs from that of one process with the same keys")
     whole = Bench(shared.layer(WholeSequence(shared.length, shared.device)), shared.states(), grad)
     whole_out = whole.step()
-    assert bench.x.grad is not None and whole.x.grad is not None
-    found = {"output": _off(out, whole_out[places]), "gradient of x": _off(bench.x.grad, whole.x.grad[places])}
+    whole_gradient = None if whole.x.grad is None else whole.x.grad[places]
+    found = {"output": off_by(out, whole_out[places]), "gradient of x": off_by(bench.x.grad, whole_gradient)}
     worst, off = "", -1.0
     for (name, own), other in zip(bench.layer.named_parameters(), whole.layer.parameters(), strict=True):
-        assert own.grad is not None and other.grad is not None
-        total = own.grad.float()
+        total = torch.full(own.shape, float("nan"), device=own.device) if own.grad is None else own.grad.float()
         dist.all_reduce(total)
-        error = _off(total, other.grad)
+        error = off_by(total, other.grad)
         # NaN is no smaller than anything.
         if not error <= off:
             worst, off = name, error
@@ -162,10 +163,6 @@ class _Given:
     def coming(self, name: str, own: torch.Tensor, *, hidden: bool) -> Callable[[], torch.Tensor]:
         found = self.whole(name, own)
         return lambda: found
-
-
-def _off(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
 def equal_rows(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -96,7 +96,7 @@ def communication(ranks: Sequence[Busy]) -> dict[str, Any]:
     """
     if len({each.kinds for each in ranks}) != 1:
         raise ValueError(f"ranks ran different collectives: {[each.kinds for each in ranks]}")
-    kinds = np.array(ranks[0].kinds)
+    kinds, names = np.array(ranks[0].kinds), sorted(set(ranks[0].kinds))
     took = np.array([each.collectives[:, 1] - each.collectives[:, 0] for each in ranks])
     beside = np.array([covered(each.collectives, union(each.computing)) for each in ranks])
     transfer = took.min(axis=0)
@@ -105,8 +105,8 @@ def communication(ranks: Sequence[Busy]) -> dict[str, Any]:
     shown = np.minimum(exposed, transfer)
     idle = [_idle(each) for each in ranks]
     return {
-        "collectives": {kind: int((kinds == kind).sum()) for kind in dict.fromkeys(ranks[0].kinds)},
-        "transfer_ms": {kind: MS_PER_US * float(transfer[kinds == kind].sum()) for kind in dict.fromkeys(kinds.tolist())},
+        "collectives": {name: int((kinds == name).sum()) for name in names},
+        "transfer_ms": {name: MS_PER_US * float(transfer[kinds == name].sum()) for name in names},
         "exposed_ms": MS_PER_US * float(exposed.sum(axis=1).mean()),
         "exposed_transfer_ms": MS_PER_US * float(shown.sum(axis=1).mean()),
         "hidden_ms": MS_PER_US * float(beside.sum(axis=1).mean()),

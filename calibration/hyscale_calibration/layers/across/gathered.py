@@ -1,13 +1,13 @@
 """Rows of all context ranks: gathered in the forward, their gradients summed and scattered in the backward.
 
-Each kind of rows has a collective of its own. Index keys and latents in one would save the latency of a collective, some
-2 us a rank beside the 0.1 ms or more that index keys of 131,072 tokens take on NVLink, and cost a copy of everything into
-rows of both; what decides is that scores need the index keys alone, 128 of 704 columns, so that the others can come while
-keys are selected.
+Each kind of rows has a collective of its own. Index keys and latents in one would save the latency of a collective,
+some 2 us a rank where the index keys of 131,072 tokens (34 MB) take 50 us or more on NVLink, and cost a copy of
+everything into rows of both. What decides is that scores need the index keys alone, 128 of 704 columns, so that the
+others can come while keys are selected.
 
-Collectives run on the stream of the process group: on CUDA a stream of its own, which waits for what makes the rows, and
-for which the stream of the layer waits where the rows are used. Gloo, without streams, does the same in threads of its
-own. A rank's rows are two chunks of the sequence, so what was gathered is put in order before anybody sees it, and
+Collectives run on the stream of the process group: on CUDA a stream of its own, which waits for what makes the rows,
+and for which the stream of the layer waits where the rows are used. Gloo, without streams, does the same in threads of
+its own. A rank's rows are two chunks of the sequence, so what was gathered is put in order before anybody sees it, and
 indices are those of the whole sequence.
 """
 
@@ -69,9 +69,8 @@ class GatheredKeys:
             ValueError: not every token has the same number of rows.
         """
         if own.ndim != 2 or len(own) % 2 or len(self.positions) % max(len(own), 1):
-            raise ValueError(
-                f"{name} has shape {tuple(own.shape)}, of {len(self.positions)} tokens in two chunks it must be [n, width]"
-            )
+            tokens = len(self.positions)
+            raise ValueError(f"{name} of {tokens} tokens in two chunks must be [n, width], is {tuple(own.shape)}")
         collective = _Collective(self._group, self.ranks)
         # Taken out by whoever asks, so that the copy in another order goes as soon as it was put in order.
         gathered = [_Gathered.apply(own, collective)]

@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from hyscale_calibration.benches.operation import CheckFailed
 from hyscale_calibration.benches.record import median_and_spread
 from hyscale_calibration.layers.across.check import Shared, equal_rows, in_one_process, worst_over_ranks
 from hyscale_calibration.layers.across.exposure import Busy, communication
@@ -39,9 +38,6 @@ def measured(shared: Shared, samples: int, gpu: Any) -> dict[str, Any]:
     Args:
         samples: steps that are timed whole.
         gpu: times, ``benches.device.Gpu``.
-
-    Raises:
-        CheckFailed: HyTopK on ranks selects other keys than in one process.
     """
     context = GatheredKeys(shared.length, device=shared.device)
     bench = Bench(shared.layer(context), shared.states(context.positions))
@@ -70,10 +66,7 @@ def measured(shared: Shared, samples: int, gpu: Any) -> dict[str, Any]:
     }
     del bench
     _free()
-    # Of equal scores torch.topk may take any, so those of tables are counted, not demanded.
     alike = worst_over_ranks(equal_rows(indices, in_one_process(shared, context)[0]), shared.device)
-    if alike < 1 and shared.system.selection == "hytopk":
-        raise CheckFailed(f"of {len(indices)} queries of a rank {alike:.4%} select what one process selects")
     return {**found, "selected_as_one_process": alike}
 
 
@@ -87,6 +80,7 @@ def everywhere(value: Any) -> list[Any]:
 def traced(bench: Bench) -> Busy:
     """When the GPU of this rank was at work in one step, by the profiler."""
     dist.barrier()
+    _synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         bench.step()
         _synchronize()
@@ -100,9 +94,9 @@ def traced(bench: Bench) -> Busy:
 def contention(bench: Bench, gpu: Any) -> dict[str, Any] | None:
     """What a selection loses while gathers of latents run beside it all the time; None without a GPU.
 
-    One gather is short beside a selection, so as many run as fit into most of its time, on a stream of their own, and the
-    selection begins with the first of them. What it takes longer, over the time of the gathers, is the share of the GPU
-    that they take away.
+    One gather is short beside a selection, so as many run as fit into most of its time, on a stream of their own, and
+    the selection begins with the first of them. What it takes longer, over the time of the gathers, is the share of the
+    GPU that they take away.
     """
     if bench.x.device.type != "cuda":
         return None
@@ -140,7 +134,8 @@ def contention(bench: Bench, gpu: Any) -> dict[str, Any] | None:
 
 def _beside(selecting: Callable[[], None], gathering: Callable[[], None], count: int) -> tuple[float, float]:
     """Milliseconds of a selection and of gathers that begin with it."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    # Before other kernels, as the group's own stream is.
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
     start, selected, begun, gathered = (torch.cuda.Event(enable_timing=True) for _ in range(4))
     dist.barrier()
     torch.cuda.synchronize()
