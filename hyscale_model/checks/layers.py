@@ -43,7 +43,7 @@ MEDIAN_BAR, WORST_BAR, MEMORY_BAR = 0.06, 0.12, 0.03
 USUAL_SHARED_KEYS = 0.9
 GPUS_PER_NODE = 8
 _NOTE = "measured with kernels in which {} queries share a pass over their keys"
-_PROJECTED = ("projections", "output")
+_PROJECTED = ("projections", "output", "gather")
 # Measured phases -> the terms of a prediction that they are; the rest is projections and passes.
 PARTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "selection_forward": (("forward.selection",), ("selection_forward",)),
