@@ -1,0 +1,82 @@
+"""Trains runs in turn, a step of each before the next step of any, so that they can be compared at any time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hyscale_calibration.training.compare import PAIRS
+from hyscale_calibration.training.record import Record
+from hyscale_calibration.training.sets import differing
+from hyscale_calibration.training.task import Recall
+from hyscale_calibration.training.trainer import Step, Trainer
+
+# Steps between writes of the record, and between comparisons of selections key by key.
+WRITE_EVERY, SETS_EVERY = 10, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """So many ``steps`` on documents of so many tokens."""
+
+    steps: int
+    document: int
+
+
+def documents(stages: Sequence[Stage], steps: int) -> Iterator[int]:
+    """The length of the documents of each step; the last stage goes on."""
+    lengths = [stage.document for stage in stages for _ in range(stage.steps)]
+    yield from (lengths[min(step, len(lengths) - 1)] for step in range(steps))
+
+
+def train(
+    trainers: Sequence[Trainer],
+    task: Recall,
+    stages: Sequence[Stage],
+    steps: int,
+    record: Record,
+    path: Path,
+    *,
+    atomic_steps: int,
+    say: Callable[[int, dict[str, Step]], None],
+    stopped: Callable[[], bool],
+) -> int:
+    """Train until ``steps`` or until ``stopped``; the number of steps made.
+
+    Args:
+        atomic_steps: after as many steps of the last stage, runs that are not deterministic end.
+        say: is told each step.
+        stopped: is asked before each step.
+    """
+    last_stage = sum(stage.steps for stage in stages[:-1])
+    for trainer in trainers:
+        record.begin(trainer.run.name, system=trainer.run.system.name, deterministic=trainer.run.deterministic)
+    done = 0
+    for step, document in enumerate(documents(stages, steps)):
+        if stopped():
+            break
+        told: dict[str, Step] = {}
+        selections: dict[str, list[torch.Tensor]] = {}
+        batch = task.batch(step, document).to(trainers[0].device)
+        for trainer in trainers:
+            name = trainer.run.name
+            if step >= last_stage + atomic_steps and not trainer.run.deterministic:
+                continue
+            told[name], found = trainer.step(batch)
+            record.add(name, told[name])
+            if step % SETS_EVERY == 0:
+                selections[name] = found
+        for a, b in PAIRS:
+            if a in selections and b in selections:
+                queries, keys = zip(*map(differing, selections[a], selections[b]), strict=True)
+                record.add_sets(step, (a, b), queries, keys)
+        say(step, told)
+        done = step + 1
+        if done % WRITE_EVERY == 0:
+            record.write(path)
+    record.write(path)
+    return done
