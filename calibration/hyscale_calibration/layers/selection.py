@@ -40,7 +40,8 @@ def select(
     """The ``topk`` keys of highest score, under the policy of a system.
 
     Args:
-        q: BF16 ``[n, heads, width]``; keys: BF16 ``[L, width]``; weights: ``[n, heads]`` or None; spans: int ``[n, 2]``.
+        q: BF16 ``[n, heads, width]``; keys: BF16 ``[L, width]``; weights: ``[n, heads]`` or None.
+        spans: int ``[n, 2]``, what each query sees.
         name: of the layer, by which a recomputation finds the selection of its forward.
         deterministic: of equal scores select the lower positions, and put indices in ascending order, in every system.
     """
