@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,7 +47,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One task of a block on its stream, from the beginning of the block's phase."""
+    """One task of a block on its stream, from the beginning of the block's phase.
+
+    ``transfer`` is what it sends, None of computation; ``exposed_s`` how long computation waits for it.
+    """
 
     block: str
     phase: Phase
@@ -56,6 +59,8 @@ class Interval:
     term: str
     start_s: float
     end_s: float
+    transfer: Transfer | None = None
+    exposed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ def timeline(resolved: Resolved, system: str) -> Timeline:
         shown=shown,
         ending_s=ending,
         step_s=step_s,
-        blocks={block.name: _block(result, row, network) for row, block in enumerate(priced.blocks)},
+        blocks={block.name: block_intervals(result, row, network) for row, block in enumerate(priced.blocks)},
         stages=tuple(
             {name: int(count) for name, count in zip(names, row, strict=True) if count} for row in structure.counts
         ),
@@ -168,7 +173,8 @@ def _needs(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, i
     return ("B", stage + 1, micro_batch) if stage + 1 < stages else ("F", stage, micro_batch)
 
 
-def _block(result: Evaluation, row: int, network: Network) -> tuple[Interval, ...]:
+def block_intervals(result: Evaluation, row: int, network: Network) -> tuple[Interval, ...]:
+    """The tasks of one block of an evaluated step, phase by phase, at the nominal point."""
     priced = result.priced.cases[result.index]
     block = priced.blocks[row]
     contention = nominal(result.priced.rates.factor("overlap_contention"))
@@ -184,35 +190,37 @@ def _streams(
     """The tasks of a phase as ``step.graph.walk`` times them, with their beginning and end."""
     now = 0.0
     free: dict[str, float] = {}
-    running: dict[str, tuple[Task, float, float]] = {}
-    found: list[Interval] = []
-
-    def add(task: Task, stream: str, start: float, end: float) -> None:
-        found.append(Interval(block, phase, stream, task.name, term_of(task, phase), start, end))
+    running: dict[str, Interval] = {}
+    found: dict[int, Interval] = {}
 
     def wait(name: str, now: float) -> float:
-        _, start, end = running.pop(name)
-        exposed = max(end - now, 0.0)
-        return now + exposed + contention * (end - start - exposed)
+        each = running.pop(name)
+        exposed = max(each.end_s - now, 0.0)
+        place = next(place for place, other in found.items() if other is each)
+        found[place] = replace(each, exposed_s=exposed)
+        return now + exposed + contention * (each.end_s - each.start_s - exposed)
 
-    for task in tasks:
+    for place, task in enumerate(tasks):
+        term = term_of(task, phase)
         if not isinstance(task.work, Transfer):
             for name in task.after:
                 if name in running:
                     now = wait(name, now)
             took = result.priced.rates.nominal(task.work).seconds
-            add(task, COMPUTE, now, now + took)
+            found[place] = Interval(block, phase, COMPUTE, task.name, term, now, now + took)
             now += took
             continue
         group = task.work.group
         took = nominal(network.seconds(task.work))
         start = max(now, free.get(group, 0.0))
-        add(task, group, start, start + took)
+        end = start + took
+        exposed = end - now if task.blocking else 0.0
+        found[place] = Interval(block, phase, group, task.name, term, start, end, task.work, exposed)
         if task.blocking:
-            now = start + took
+            now = end
         else:
-            free[group] = start + took
-            running[task.name] = task, start, start + took
+            free[group] = end
+            running[task.name] = found[place]
     for name in list(running):
         now = wait(name, now)
-    return found
+    return list(found.values())

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from hyscale_model.cli.outcome import Outcome, say
-
-
-class Group(StrEnum):
-    """Groups of checks."""
-
-    paper = "paper"
-    kernels = "kernels"
-    memory = "memory"
-    runs = "runs"
-    collectives = "collectives"
 
 
 def check(
@@ -26,7 +15,11 @@ def check(
         typer.Argument(metavar="FILE", help="Scenario files with reported results of their own."),
     ] = None,
     group: Annotated[
-        list[Group] | None, typer.Option(help="Only this group of published results; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Only these groups: paper, kernels, layers, memory, runs, collectives; may be repeated.",
+        ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(metavar="NAME", help="Profile to predict with instead of each GPU's best.")
@@ -40,7 +33,7 @@ def check(
     from hyscale_model.checks import check as run_checks
     from hyscale_model.report import dumps, failed_bars, make_console, render_check
 
-    groups = tuple(str(name) for name in group or ())
+    groups = tuple(name.strip() for names in group or () for name in names.split(","))
     data = run_checks(groups, tuple(files or ()), profile=profile)
     text = dumps(data)
     if as_json:

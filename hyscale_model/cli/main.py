@@ -18,6 +18,7 @@ from hyscale_model.cli import (
     doctor,
     fit_run,
     import_,
+    network,
     predict,
     profile,
     schema,
@@ -49,6 +50,7 @@ app.command("search")(search.search)
 app.command("sensitivity")(sensitivity.sensitivity)
 app.command("fit-run")(fit_run.fit_run)
 app.command("decide")(decide.decide)
+app.command("network")(network.network)
 app.command("check")(check.check)
 # Arguments of another program look like options, so those that are none of ours are left alone.
 app.command("import", context_settings={"ignore_unknown_options": True})(import_.import_)

@@ -8,6 +8,7 @@ from hyscale_model.figures.checked import checked
 from hyscale_model.figures.communication import communication
 from hyscale_model.figures.gains import speedups
 from hyscale_model.figures.memory import memory_by_kind, memory_by_stage, memory_over_step
+from hyscale_model.figures.network import network
 from hyscale_model.figures.overview import peak_memory, step_times
 from hyscale_model.figures.selection import gain_over_lengths, roofline, selection_bytes, selection_over_lengths
 from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme, legend
@@ -29,6 +30,7 @@ __all__ = [
     "memory_by_kind",
     "memory_by_stage",
     "memory_over_step",
+    "network",
     "peak_memory",
     "pipeline",
     "roofline",

@@ -14,7 +14,7 @@ skipped; rows of a key double, which pads less. Pairs are used in a direction on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hyscale_model.arrays import Number, minimum, where
 from hyscale_model.families.anatomy import Core
@@ -31,6 +31,13 @@ RECURRENCE_BACKWARD = 2.5
 WARP_GROUP_ROWS = 64
 WARP_ROWS = 16
 WARP_RATE = 0.6
+# The backend of this project. Its forward leaves the teacher of the index loss: BF16 weights of every head, written by
+# one kernel and added up by another. Its backward has a kernel of queries, in which both of a pair meet the union of
+# their keys, and one of keys, which adds for a pair what it adds for a query (hyscale_kernels/sparse_attention).
+OWN_BACKEND = "hyscale_kernels"
+WEIGHT_BYTES = 2 * BF16_BYTES
+# Keys of both queries, in those of one, up to which it makes them a pair.
+PAIRED_UP_TO = 1.25
 # Key and value widths together above which backward takes slower kernels.
 USUAL_WIDTHS = 256
 
@@ -44,11 +51,15 @@ def padded_rows(rows: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CorePair:
-    """The forward and the backward operation of a core, and the term they count in."""
+    """The forward and the backward operation of a core, and the term they count in.
+
+    ``taught``: a forward that also leaves the teacher of the index loss, of backends whose kernel can.
+    """
 
     forward: Operation
     backward: Operation
     term: str
+    taught: Operation | None = None
 
 
 def core_operations(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePair:
@@ -93,7 +104,12 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
-    if pairs:
+    own, met, added = system.backend == OWN_BACKEND, 1.0, 1.0
+    if pairs and own:
+        paired = where(union <= PAIRED_UP_TO, 1.0, 0.0)
+        met, added = 1 + paired * (union - 1), 1 - paired * (1 - union / 2)
+        back_tensor = back_sm = back * met
+    elif pairs:
         share = factor("backward_key_share")
         ratio = share * union / 2 + (1 - share) * more
         back_tensor = back * where(ratio < 1, more, 1.0)
@@ -106,23 +122,39 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         sm_work=back_sm,
         hbm_bytes=2 * traffic + keys + gradients + indices,
         launches=3,
-        units=lambda: _kept(case, sizes, core, factor("pair_overlap")),
+        units=lambda: _kept(case, sizes, core, factor("pair_overlap"), met, added),
         passed_bytes=gradients,
     )
-    return CorePair(forward, backward, "sparse_attention")
+    return CorePair(forward, backward, "sparse_attention", _taught(case, sizes, core, forward) if own else None)
 
 
-def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number) -> dict[str, Number]:
-    """Logits of all heads, bytes of gathered keys, additions to their gradients, of one query at a time."""
+def _taught(case: Scenario, sizes: Sizes, core: Core, forward: Operation) -> Operation:
+    """The forward that leaves probabilities summed over heads, FP32."""
+    kept = sizes.tokens * mean_attended(sizes, core)
+    return replace(
+        forward,
+        family="sparse_attention_probabilities",
+        hbm_bytes=forward.hbm_bytes + kept * (WEIGHT_BYTES * core.heads / case.layout.tp + FP32_BYTES),
+        launches=2,
+    )
+
+
+def _kept(
+    case: Scenario, sizes: Sizes, core: Core, overlap: Number, met: Number = 1.0, added: Number = 1.0
+) -> dict[str, Number]:
+    """Logits of all heads, bytes of gathered keys, additions to their gradients.
+
+    Of one query at a time, but for what pairs do of it: ``met`` of the keys, ``added`` of the additions.
+    """
     kept = sizes.tokens * mean_attended(sizes, core)
     # A value that is part of its key is not gathered again.
     width = core.key_width if core.groups == 1 else core.groups / case.layout.tp * (core.key_width + core.value_width)
     return {
-        "logits": kept * core.heads / case.layout.tp,
-        "gathered_bytes": kept * width * BF16_BYTES,
+        "logits": met * kept * core.heads / case.layout.tp,
+        "gathered_bytes": met * kept * width * BF16_BYTES,
         # Neighbours in a text select alike; additions to what both selected meet in the cache.
-        "atomics": kept * width * (1 - overlap),
-        "shared_atomics": kept * width * overlap,
+        "atomics": added * kept * width * (1 - overlap),
+        "shared_atomics": added * kept * width * overlap,
     }
 
 

@@ -10,7 +10,7 @@ Inputs of the indexer are detached, so nothing flows on to the hidden state.
 from __future__ import annotations
 
 from hyscale_model.families.anatomy import Core
-from hyscale_model.layers.core import padded_rows
+from hyscale_model.layers.core import OWN_BACKEND, padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.selection import Selector, crowded
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES
@@ -35,8 +35,14 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
         launches=TEACHER_PASSES,
     )
     divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=4)
+    # Another forward than that of a backend which leaves the teacher itself.
+    made = (
+        ()
+        if selector.system.backend == OWN_BACKEND
+        else (Task(name="index_loss.teacher", term="index_loss", work=teacher),)
+    )
     return (
-        Task(name="index_loss.teacher", term="index_loss", work=teacher),
+        *made,
         # Probabilities are summed over the heads of all tensor ranks.
         *exchange("tp.teacher", "reduce_scatter", case, FP32_BYTES * sizes.tokens * rows.selected),
         Task(name="index_loss.kl", term="index_loss", work=divergence),

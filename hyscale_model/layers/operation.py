@@ -14,7 +14,9 @@ from typing import Literal, TypeAlias
 from hyscale_model.arrays import Number
 
 Phase = Literal["forward", "recompute", "backward"]
-TransferKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "deepep", "send", "copy"]
+TransferKind = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "deepep", "send", "to_host", "from_host"
+]
 # Parallel dimensions; edp: data-parallel ranks of experts, host: the memory of the node.
 GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "host"]
 # Names a dimensionless factor of the profile (overhead of an epilogue, overlap of neighbours) and gives its draws.
@@ -59,8 +61,8 @@ class Transfer:
     Attributes:
         kind: the collective.
         group: parallel dimension it runs over.
-        payload_bytes: all_gather, reduce_scatter and all_reduce: the whole gathered buffer; all_to_all, send and copy:
-            what one rank sends; deepep: one copy of every token.
+        payload_bytes: all_gather, reduce_scatter and all_reduce: the whole gathered buffer; all_to_all, send, to_host
+            and from_host: what one rank sends; deepep: one copy of every token.
         node_copies, rank_copies: deepep: to how many nodes, and to how many ranks, a token goes.
     """
 

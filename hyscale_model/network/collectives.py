@@ -7,7 +7,7 @@ A group of g ranks with m of them on a node moves, for a payload of B bytes,
     deepep                       the larger of B n (nodes - 1) / nodes over a rank's own adapter and B r (m - 1) / m
                                  over NVLink, at most at the rate its SMs copy, where a token goes to n nodes, r ranks
     send                         B over an adapter, or NVLink inside a node
-    copy to the host             B over PCIe
+    to_host, from_host           B over PCIe
 Bus bandwidth is the link rate times the measured efficiency of the cluster (NCCL tests).
 """
 

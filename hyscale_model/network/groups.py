@@ -16,10 +16,11 @@ from hyscale_model.scenario.schema import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``size`` ranks, ``local`` of them on each node they touch."""
+    """``size`` ranks, ``local`` of them on each node they touch, neighbours ``stride`` ranks apart."""
 
     size: Number
     local: Number
+    stride: Number = 1
 
     @property
     def nodes(self) -> Number:
@@ -45,4 +46,4 @@ def group(name: GroupName, case: Scenario, sizes: Sizes) -> Group:
         "pp": (layout.pp, layout.tp * layout.cp * sizes.dp),
     }[name]
     local = minimum(size, maximum(per_node / stride, 1))
-    return Group(size, local)
+    return Group(size, local, stride)

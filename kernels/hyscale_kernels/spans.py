@@ -42,15 +42,29 @@ def checked_spans(spans: torch.Tensor, n: int, length: int) -> torch.Tensor:
     Raises:
         ValueError: another shape, a type that is no integer, or a span beyond the entries.
     """
+    within, beyond = bounded_spans(spans, n, length)
+    if bool(beyond):
+        raise ValueError(beyond_message(length))
+    return within
+
+
+def bounded_spans(spans: torch.Tensor, n: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """As ``checked_spans``, without waiting for the device: spans within the entries, and whether any was beyond them.
+
+    Raises:
+        ValueError: another shape, or a type that is no integer.
+    """
     if tuple(spans.shape) != (n, 2):
         raise ValueError(f"spans must be {(n, 2)}, is {tuple(spans.shape)}")
     if spans.dtype.is_floating_point or spans.dtype.is_complex or spans.dtype == torch.bool:
         raise ValueError(f"spans must be of an integer type, are {spans.dtype}")
-    least, most = torch.aminmax(spans) if n else (0, 0)
-    # One look at the device.
-    if bool((least < 0) | (most > length)):
-        raise ValueError(f"spans must lie within 0 and {length}, the number of keys")
-    return spans.to(torch.int32).contiguous()
+    within = spans.clamp(0, length)
+    return within.to(torch.int32).contiguous(), (within != spans).any()
+
+
+def beyond_message(length: int) -> str:
+    """What is wrong with spans that are beyond the entries."""
+    return f"spans must lie within 0 and {length}, the number of keys"
 
 
 def zigzag_positions(length: int, ranks: int, rank: int, device: torch.device | str = "cpu") -> torch.Tensor:

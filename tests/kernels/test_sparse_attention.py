@@ -97,7 +97,9 @@ def assert_attention(q, keys, indices, scale=None, deterministic=False, cancelle
         slack = abs(scale) * float(wanted.out.detach().norm()) * longest
     for value, like in zip(grads, wanted_grads, strict=True):
         assert value.shape == like.shape
-        assert (value - like).norm() <= CLOSE * (like.norm() + slack)
+        # Factors and results are rounded.
+        close = CLOSE if like.numel() >= MANY else 2 * ROUNDED
+        assert (value - like).norm() <= close * (like.norm() + slack)
     return found, grads
 
 

@@ -80,6 +80,10 @@ class CsaLayer(SparseLayer):
         )
         self.register_buffer("window", self._window(), persistent=False)
 
+    def index_query_weights(self) -> torch.Tensor:
+        """Of all heads."""
+        return self.indexer.query
+
     def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
         """Keys are the entries of the sequence, and behind them the raw keys of this rank's tokens."""
         sizes, phases, context, ratio = self.sizes, self.phases, self.context, self.sizes.index.ratio
@@ -116,15 +120,14 @@ class CsaLayer(SparseLayer):
         return x + linear(torch.einsum("ngi,goi->ngo", grouped, self.output_groups).flatten(1), self.output)
 
     def _pooled(self, projected: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Entries ``[n / ratio, width]`` of ``[n, 4 width]``: keys of two series, then their gates."""
+        """Entries ``[n / ratio, width]`` of ``[n, 4 width]``: keys of two series, then their gates; in FP32."""
         ratio, width = self.index.ratio, bias.shape[1]
-        own_keys, before_keys, own_gates, before_gates = projected.view(-1, ratio, 4, width).unbind(2)
+        own_keys, before_keys, own_gates, before_gates = projected.float().view(-1, ratio, 4, width).unbind(2)
         first = self._first_entries
-        before_keys = before_keys.roll(1, 0).masked_fill(first, 0.0)
-        gates = torch.cat([own_gates, before_gates.roll(1, 0)], dim=1) + bias
-        gates[:, ratio:].masked_fill_(first, -torch.inf)
-        shares = gates.float().softmax(1).to(projected.dtype)
-        return (shares * torch.cat([own_keys, before_keys], dim=1)).sum(1)
+        before_gates = (before_gates.roll(1, 0) + bias[ratio:]).masked_fill(first, -torch.inf)
+        shares = torch.cat([own_gates + bias[:ratio], before_gates], dim=1).softmax(1)
+        found = (shares[:, :ratio] * own_keys).sum(1) + (shares[:, ratio:] * before_keys.roll(1, 0)).sum(1)
+        return found.to(projected.dtype)
 
     @property
     def _first_entries(self) -> torch.Tensor:

@@ -56,6 +56,10 @@ class DsaLayer(SparseLayer):
             sizes.index, sizes.q_rank, sizes.hidden, sizes.rope, weighted=True, device=device, generator=generator
         )
 
+    def index_query_weights(self) -> torch.Tensor:
+        """Of all heads."""
+        return self.indexer.query
+
     def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
         """One latent a token is key and value of all heads."""
         phases, context, index = self.phases, self.context, self.indexer

@@ -22,6 +22,11 @@ def values_of(kind: str, name: str) -> dict[str, Any]:
     return {**base, **entry["values"]}
 
 
+def one_rank() -> Mapping[str, Any]:
+    """Which layers are measured as which systems: ``rows`` and ``systems`` of the catalogue's file."""
+    return _entry("layers", "one-rank")
+
+
 @cache
 def _entry(kind: str, name: str) -> Mapping[str, Any]:
     import yaml

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -64,6 +65,7 @@ class SparseLayer(torch.nn.Module):
         last: selected indices int32 ``[n, topk]`` and the index loss of the last run.
     """
 
+    input_norm: torch.Tensor
     spans: torch.Tensor
     last: tuple[torch.Tensor, torch.Tensor] | None
 
@@ -82,6 +84,14 @@ class SparseLayer(torch.nn.Module):
         self.system, self.context, self.options = system, context, options
         self.phases, self.last = Phases(), None
         self.register_buffer("spans", spans_of(context, index.ratio), persistent=False)
+
+    def index_query_weights(self) -> torch.Tensor:
+        """Weights ``[heads * width, inputs]`` that the indexer's queries are made with."""
+        raise NotImplementedError
+
+    def context_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Rows of other ranks."""
+        return self.context.parameters() if isinstance(self.context, torch.nn.Module) else iter(())
 
     def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
         """Operands of both attentions, of ``x [n, hidden]``; tells phases ``projections`` and ``index_projections``."""
@@ -133,8 +143,9 @@ class SparseLayer(torch.nn.Module):
         out = phases.begin_backward("sparse_attention", found.out)
         loss = x.new_zeros((), dtype=torch.float32)
         if found.probabilities is not None:
-            phases.begin("index_loss")
+            phases.begin("selection")
             scores = scores_of(selected, *scored, deterministic=options.deterministic)
+            phases.begin("index_loss")
             losses = sparse_divergence(scores, selected.indices, self.teacher(found.probabilities), self.index_scale)
             loss = phases.begin_backward("index_loss", losses.mean())
         phases.begin("output")

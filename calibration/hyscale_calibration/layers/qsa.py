@@ -57,6 +57,10 @@ class QsaLayer(SparseLayer):
         self.register_buffer("unfinished", self._unfinished(), persistent=False)
         self._gate: torch.Tensor | None = None
 
+    def index_query_weights(self) -> torch.Tensor:
+        """Of all heads."""
+        return self.index_query
+
     def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
         """Keys and values of groups of heads; the gate of the output waits for ``back``."""
         sizes, phases, context = self.sizes, self.phases, self.context

@@ -73,7 +73,8 @@ def hytopk(
     Raises:
         ValueError: an input that does not fit the others, with what would.
     """
-    scored = Scored.of(q, keys, weights, spans, q_scale, key_scale)
+    # Waiting for the device before it has work would leave it idle while the first kernels are launched.
+    scored, wrong = Scored.prepared(q, keys, weights, spans, q_scale, key_scale)
     n, length = q.shape[0], keys.shape[0]
     usual = Plan.of(topk, length)
     plan = plan or usual
@@ -86,13 +87,16 @@ def hytopk(
     )
     if length <= max(plan.capacity, plan.short):
         _score_all(scored, None, plan, found)
+        scored.check(wrong.tolist())
         torch.sub(scored.spans[:, 1], scored.spans[:, 0], out=found.candidates).clamp_(min=0)
         return found
     for rows in blocks(n, plan.rows(length)):
         _filter_and_select(scored.of_queries(rows), plan, found.of_rows(rows), impl)
-    missed = found.recovered.nonzero()[:, 0]
-    if len(missed):
-        _score_all(scored, missed, plan, found)
+    # One look at the device.
+    *faults, missed = torch.cat([wrong, found.recovered.any()[None]]).tolist()
+    scored.check(faults)
+    if missed:
+        _score_all(scored, found.recovered.nonzero()[:, 0], plan, found)
     return found
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
 import triton
 
-from hyscale_kernels.spans import checked_spans
+from hyscale_kernels.spans import beyond_message, bounded_spans
 
 FP8 = torch.float8_e4m3fn
 # Four queries of a tile are in shared memory at once, beside the tiles of keys.
@@ -37,6 +38,28 @@ class Scored:
     ) -> Scored:
         """Check inputs and prepare them.
 
+        Raises:
+            ValueError: as ``prepared``, or a value on the device that is wrong.
+        """
+        scored, wrong = cls.prepared(q, keys, weights, spans, q_scale, key_scale)
+        scored.check(wrong.tolist())
+        return scored
+
+    @classmethod
+    def prepared(
+        cls,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        weights: torch.Tensor | None,
+        spans: torch.Tensor,
+        q_scale: torch.Tensor | None = None,
+        key_scale: torch.Tensor | None = None,
+    ) -> tuple[Scored, torch.Tensor]:
+        """Prepare inputs without waiting for the device, which first may be given work to do.
+
+        Kernels read no memory but that of the inputs, whatever is wrong. That is told by ``check``, of a bool tensor
+        that comes with the inputs.
+
         Args:
             q: BF16 or FP8 E4M3 ``[n, heads, dim]``; keys: the same type, ``[L, dim]``.
             weights: ``[n, heads]`` of any sign, or None for ones.
@@ -44,7 +67,7 @@ class Scored:
             q_scale: positive ``[n, heads]``; key_scale: positive ``[L]``; scales of quantised inputs.
 
         Raises:
-            ValueError: a shape, type or span that does not fit the others, with what would.
+            ValueError: a shape or type that does not fit the others, with what would.
         """
         if q.ndim != 3 or keys.ndim != 2 or q.shape[-1] != keys.shape[-1]:
             raise ValueError(
@@ -66,10 +89,9 @@ class Scored:
         length = keys.shape[0]
         if length >= 2**31:
             raise ValueError(f"indices are int32, there are {length} keys")
-        spans = checked_spans(spans, n, length)
-        for name, scale in (("q_scale", q_scale), ("key_scale", key_scale)):
-            if scale is not None and bool((scale <= 0).any()):
-                raise ValueError(f"{name} must be positive")
+        spans, beyond = bounded_spans(spans, n, length)
+        scales = [torch.zeros_like(beyond) if scale is None else (scale <= 0).any() for scale in (q_scale, key_scale)]
+        wrong = torch.stack([beyond, *scales])
         # No gradient comes from here: operations that have one save what they need themselves.
         q, keys = q.detach(), keys.detach()
         folded = torch.ones(n, heads, device=q.device) if weights is None else weights.detach().float()
@@ -95,7 +117,7 @@ class Scored:
             q, keys = q.float(), keys.float()
         if keys.stride(1) != 1:
             keys = keys.contiguous()
-        return cls(
+        prepared = cls(
             q=q.contiguous(),
             keys=keys,
             weights=folded.contiguous(),
@@ -103,6 +125,14 @@ class Scored:
             spans=spans,
             dtype=dtype,
         )
+        return prepared, wrong
+
+    def check(self, wrong: Iterable[bool]) -> None:
+        """Raise ValueError of the first that is wrong, of what came with ``prepared`` inputs."""
+        positive = (f"{name} must be positive" for name in ("q_scale", "key_scale"))
+        for fault, message in zip(wrong, (beyond_message(self.keys.shape[0]), *positive), strict=True):
+            if fault:
+                raise ValueError(message)
 
     def of_queries(self, rows: slice | torch.Tensor) -> Scored:
         """The same keys for some of the queries."""

@@ -59,7 +59,7 @@ def sparse_attention(
             pairs, if there are any.
         pairs: ``query_pairs`` of these indices. Pairs of queries then add to the gradients of a key that both selected
             at once; nothing else changes.
-        impl: how kernels are written, ``triton`` (None too) or ``gluon``; see README.md.
+        impl: how kernels are written, ``triton`` or ``gluon``. None: what is fastest here.
 
     Returns:
         The output, logarithms and probabilities. Gradients are of the type of their inputs, rounded once from FP32;

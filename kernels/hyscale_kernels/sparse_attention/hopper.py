@@ -17,7 +17,7 @@ STAGES = 2
 
 
 def use_gluon(impl: str | None, given: Attention) -> bool:
-    """Whether to launch kernels in Gluon; None is for Triton, until these have run on a GPU as they are.
+    """Whether to launch kernels in Gluon; None is for what is fastest here.
 
     Raises:
         ValueError: Gluon where it cannot run, or another name.
@@ -27,7 +27,7 @@ def use_gluon(impl: str | None, given: Attention) -> bool:
     obstacle = no_gluon(given)
     if impl == "gluon" and obstacle:
         raise ValueError(f"impl gluon cannot run: {obstacle}")
-    return impl == "gluon"
+    return impl != "triton" and not obstacle
 
 
 def no_gluon(given: Attention) -> str:
