@@ -18,7 +18,7 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="NAME,...",
-            help="Only these groups: paper, kernels, layers, memory, runs, collectives; may be repeated.",
+            help="Only these groups: paper, kernels, layers, training, memory, runs, collectives; may be repeated.",
         ),
     ] = None,
     profile: Annotated[

@@ -16,6 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hyscale_calibration.kernel_hash import hash_of_sources
+from hyscale_calibration.layers.__main__ import sources
+from hyscale_calibration.profile_file import catalogue_name
 from hyscale_calibration.progress import left
 from hyscale_calibration.training.runs import RUNS
 
@@ -52,7 +55,7 @@ def _train(options: argparse.Namespace) -> int:
     steps = options.steps or sum(stage.steps for stage in setting.stages)
     record = Record(
         {
-            "device": _device(device),
+            **_machine(device),
             "model": dict(setting.model),
             "task": asdict(setting.task),
             "stages": [asdict(stage) for stage in setting.stages],
@@ -96,15 +99,19 @@ def _train(options: argparse.Namespace) -> int:
     return 0
 
 
-def _device(device: str) -> dict[str, Any]:
+def _machine(device: str) -> dict[str, Any]:
+    """The device in the catalogue's name and its own words, and which kernels ran on it."""
     import torch
 
-    if device == "cuda":
-        from hyscale_calibration.benches.device import Gpu
+    files = sources()
+    kernels = {"kernel_hash": hash_of_sources(files), "sources": files}
+    if device != "cuda":
+        return {"gpu": None, "device": {"name": device, "torch": torch.__version__}, **kernels}
+    from hyscale_calibration.benches.device import Gpu
 
-        gpu = Gpu()
-        return {**gpu.description(), "driver": gpu.driver()}
-    return {"name": device, "torch": torch.__version__}
+    gpu = Gpu()
+    described = gpu.description()
+    return {"gpu": catalogue_name(described), "device": {**described, "driver": gpu.driver()}, **kernels}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,7 +129,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", choices=sorted(SETTINGS), default="small", help="of the model and its task")
     parser.add_argument("--steps", type=int, metavar="N", help="all of the setting's unless told")
     parser.add_argument(
-        "--atomic-steps", type=int, default=40, metavar="N", help="on long documents, of runs that are not deterministic"
+        "--atomic-steps",
+        type=int,
+        default=40,
+        metavar="N",
+        help="on long documents, of runs that are not deterministic",
     )
     parser.add_argument("--max-seconds", type=float, metavar="N", help="begin no step that late; SIGTERM ends it too")
     return parser

@@ -6,7 +6,7 @@ import torch
 
 # Elements at a time; each passes through a few tensors of 8 bytes.
 CHUNK = 2**22
-# Of a mixing function whose every output bit depends on every input bit (Steele, Lea and Flood, SplittableRandom, 2014).
+# A function whose every output bit depends on every input bit (Steele, Lea and Flood, SplittableRandom, 2014).
 _STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _GOLDEN = 0x9E3779B97F4A7C15
 

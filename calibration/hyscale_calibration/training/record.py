@@ -26,6 +26,7 @@ class Record:
         self.about = dict(about)
         self.runs: dict[str, dict[str, Any]] = {}
         self.sets: list[dict[str, Any]] = []
+        self.selections: list[dict[str, Any]] = []
 
     def begin(self, name: str, *, system: str, deterministic: bool) -> None:
         """A run that steps will be added to."""
@@ -53,6 +54,11 @@ class Record:
         """Sets that were compared themselves: queries of each layer whose sets differ, and keys that only one has."""
         self.sets.append({"step": step, "runs": list(pair), "queries": list(queries), "keys": list(keys)})
 
+    def add_selection(self, step: int, run: str, **layers: Sequence[float]) -> None:
+        """What the selections of a step are like: numbers of each layer by name."""
+        shown = {name: [round(value, 4) for value in values] for name, values in layers.items()}
+        self.selections.append({"step": step, "run": run, **shown})
+
     def data(self) -> dict[str, Any]:
         """The whole of it, with comparisons of the runs."""
         return {
@@ -62,6 +68,7 @@ class Record:
             "runs": self.runs,
             "comparisons": comparisons(self.runs),
             "sets": self.sets,
+            "selections": self.selections,
         }
 
     def write(self, path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from hyscale_kernels.sparse_attention import query_pairs
 
 from hyscale_calibration.training.compare import PAIRS
 from hyscale_calibration.training.record import Record
-from hyscale_calibration.training.sets import differing
+from hyscale_calibration.training.sets import differing, in_common
 from hyscale_calibration.training.task import Recall
 from hyscale_calibration.training.trainer import Step, Trainer
 
@@ -70,6 +70,14 @@ def train(
             record.add(name, told[name])
             if step % SETS_EVERY == 0:
                 selections[name] = found
+        for name, found in list(selections.items())[:1]:
+            record.add_selection(
+                step,
+                name,
+                answered=[float(batch.answered(each)) for each in found],
+                shared_keys=[float(in_common(each)) for each in found],
+                paired=[float(query_pairs(each).share) for each in found],
+            )
         for a, b in PAIRS:
             if a in selections and b in selections:
                 queries, keys = zip(*map(differing, selections[a], selections[b]), strict=True)

@@ -25,8 +25,10 @@ class Setting:
     stages: tuple[Stage, ...]
 
 
-def _setting(tokens: int, keys: int, values: int, stages: tuple[tuple[int, int], ...], **model: Any) -> Setting:
-    task = Recall(tokens=tokens, keys=keys, values=values, near=model["index_topk"])
+def _setting(
+    tokens: int, keys: int, values: int, row: int, stages: tuple[tuple[int, int], ...], **model: Any
+) -> Setting:
+    task = Recall(tokens=tokens, keys=keys, values=values, near=model["index_topk"], row=row)
     return Setting(
         model={**model, "vocab_size": task.vocabulary, "first_k_dense_replace": model["num_hidden_layers"]},
         task=task,
@@ -38,8 +40,9 @@ SETTINGS: Mapping[str, Setting] = {
     # Attention as in GLM-5.1 (64 heads over latents of 576 and 512, 32 index heads of 128), narrow beside it.
     "small": _setting(
         32_768,
-        1024,
-        1020,
+        512,
+        508,
+        4,
         ((60, 512), (10, 2048), (10, 8192), (320, 32_768)),
         hidden_size=1024,
         intermediate_size=4096,
@@ -58,7 +61,8 @@ SETTINGS: Mapping[str, Setting] = {
     "tiny": _setting(
         32,
         4,
-        4,
+        3,
+        1,
         ((1, 8), (3, 32)),
         hidden_size=32,
         intermediate_size=32,

@@ -2,8 +2,9 @@
 
 A document has entries, each a key with a value, then tokens of no use, then questions, each a key alone; the answer is
 the key's value in this document. Which value belongs to a key is drawn anew for every document, so nothing but the
-entries tells it. In a document longer than ``near`` no entry is among the ``near`` tokens before a question: attention
-that reads no more than ``near`` keys answers only if far ones are selected.
+entries tells it. Some tokens in a row have the same key, as text stays with its subject: neighbours then select much
+the same, as in trained models. In a document longer than ``near`` no entry is among the ``near`` tokens before a
+question: attention that reads no more than ``near`` keys answers only if far ones are selected.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import torch
 from hyscale_kernels.spans import causal_spans
 
 ENTRY, REST, QUESTION = range(3)
-# Entries that a key of a document has, or more.
-LEAST_ENTRIES = 4
+# Rows of entries that a key of a document has on average, or more.
+LEAST_ROWS = 4
 # Of cross_entropy: no answer is asked for.
 NO_ANSWER = -100
 
@@ -34,6 +35,19 @@ class Batch(NamedTuple):
     answers: torch.Tensor
     spans: torch.Tensor
 
+    def answered(self, selected: torch.Tensor) -> torch.Tensor:
+        """Share of the questions to which an entry with their key was selected, a tensor that waits for nothing.
+
+        Args:
+            selected: int32 ``[n, k]``, -1 for none.
+        """
+        keys, kinds = self.parts[:, 0], self.parts[:, 2]
+        entry = kinds == kinds[0]
+        places = selected.clamp(min=0)
+        hits = (keys[places] == keys[:, None]) & entry[places] & (selected >= 0)
+        asked = self.answers != NO_ANSWER
+        return (hits.any(1) & asked).sum() / asked.sum()
+
     def to(self, device: torch.device | str) -> Batch:
         """On another device."""
         return Batch(*(each.to(device) for each in self))
@@ -46,6 +60,7 @@ class Recall:
     Attributes:
         tokens: of a sequence; keys, values: there are.
         near: tokens before a question that hold no entry, unless a document is no longer than that.
+        row: tokens in a row that have the same key.
         seed: of everything that is drawn.
     """
 
@@ -53,6 +68,7 @@ class Recall:
     keys: int
     values: int
     near: int
+    row: int
     seed: int = 0
 
     @property
@@ -68,18 +84,20 @@ class Recall:
         """
         half = document // 2
         entries = half - (self.near if document > self.near else 0)
-        if document < 1 or self.tokens % document or entries < LEAST_ENTRIES:
+        rows = entries // self.row
+        if document < 1 or self.tokens % document or half % self.row or self.near % self.row or rows < LEAST_ROWS:
             raise ValueError(
-                f"documents of {document} tokens must fill a sequence of {self.tokens} and have {LEAST_ENTRIES} entries "
-                f"in their first half, which has {half} tokens and must end with {self.near} of no use if it is longer"
+                f"documents of {document} tokens must fill a sequence of {self.tokens}, and {LEAST_ROWS} rows of "
+                f"{self.row} tokens the first half of each, {half} tokens less {self.near} if a document is longer"
             )
         draw = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        documents, among = self.tokens // document, min(self.keys, entries // LEAST_ENTRIES)
+        documents, among = self.tokens // document, min(self.keys, rows // LEAST_ROWS)
         belongs = torch.randint(self.values, (documents, self.keys), generator=draw)
         chosen = torch.rand(documents, self.keys, generator=draw).argsort(1)[:, :among]
-        places = torch.randint(among, (documents, document), generator=draw)
+        places = torch.randint(among, (documents, document // self.row), generator=draw)
         # Every key that may be asked for has an entry.
         places[:, :among] = torch.arange(among)
+        places = places.repeat_interleave(self.row, dim=1)
         kinds = torch.full((document,), QUESTION)
         kinds[:half], kinds[:entries] = REST, ENTRY
         keys = chosen.gather(1, places)
