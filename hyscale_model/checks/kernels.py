@@ -232,10 +232,12 @@ def errors_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {"n": 0}
     errors = np.array([row["error"] for row in rows])
     worst = rows[int(np.abs(errors).argmax())]
+    # What has no draws has no interval to be inside of.
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
     return {
         "n": len(rows),
         "median": float(np.median(np.abs(errors))),
         "bias": float(np.median(errors)),
-        "coverage": float(np.mean([row["inside"] for row in rows])),
+        "coverage": float(np.mean(inside)) if inside else None,
         "worst": {"id": worst["id"], "error": worst["error"]},
     }

@@ -8,6 +8,18 @@ import typer
 
 from hyscale_model.cli.outcome import Outcome, say
 
+# Those of hyscale_model.checks, which takes long to import.
+GROUPS = ("paper", "kernels", "layers", "training", "memory", "runs", "collectives")
+
+
+def _split(given: list[str] | None) -> list[str]:
+    """Names that stand alone or between commas."""
+    names = [name.strip() for each in given or () for name in each.split(",")]
+    for name in names:
+        if name not in GROUPS:
+            raise typer.BadParameter(f"there is no group {name!r}, there are {', '.join(GROUPS)}")
+    return names
+
 
 def check(
     files: Annotated[
@@ -18,7 +30,8 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="NAME,...",
-            help="Only these groups: paper, kernels, layers, training, memory, runs, collectives; may be repeated.",
+            help=f"Only these groups: {', '.join(GROUPS)}; may be repeated.",
+            callback=_split,
         ),
     ] = None,
     profile: Annotated[
@@ -33,8 +46,7 @@ def check(
     from hyscale_model.checks import check as run_checks
     from hyscale_model.report import dumps, failed_bars, make_console, render_check
 
-    groups = tuple(name.strip() for names in group or () for name in names.split(","))
-    data = run_checks(groups, tuple(files or ()), profile=profile)
+    data = run_checks(tuple(group or ()), tuple(files or ()), profile=profile)
     text = dumps(data)
     if as_json:
         typer.echo(text)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hyscale_calibration.benches.arguments import UsageError
+from hyscale_calibration.benches.operation import CheckFailed
 from hyscale_calibration.benches.record import write
 from hyscale_calibration.kernel_hash import hash_of_sources, source_paths
 from hyscale_calibration.layers.cases import Case, all_cases, all_systems
@@ -57,8 +58,10 @@ def _run(options: argparse.Namespace) -> int:
     status = 0
     try:
         if not options.unchecked:
-            for line in check_layers(gpu.name):
+            for line in check_layers(cases, gpu.name):
                 print(line, flush=True)
+        if options.check_only:
+            return 0
         for system in options.trace_system if options.trace else ():
             print(f"trace {trace(cases[0], system, options.trace, gpu.name)}", flush=True)
         for case in cases:
@@ -66,6 +69,9 @@ def _run(options: argparse.Namespace) -> int:
                 _one(case, system, options.samples, gpu, rows, failures)
                 if options.json:
                     write(options.json, _recorded(gpu, rows, failures))
+    except CheckFailed as error:
+        print(f"error: check failed: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         status = 130
@@ -97,7 +103,7 @@ def _one(case: Case, system: str, samples: int, gpu: Any, rows: list[dict[str, A
 
 
 def trace(case: Case, system: str, folder: Path, device: str) -> Path:
-    """Write a Chrome trace of one step, gzipped: kernels with the phases that they belong to.
+    """Write a Chrome trace of one step, gzipped.
 
     Returns:
         The file.
@@ -159,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write results")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write a Chrome trace of the first case")
     parser.add_argument("--trace-system", action="append", default=[], choices=all_systems(), help="whose trace")
+    parser.add_argument("--check-only", action="store_true", help="check layers and time none")
     parser.add_argument("--unchecked", action="store_true", help="time layers without checking them first")
     return parser
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from hyscale_calibration.benches.operation import CheckFailed
+from hyscale_calibration.layers.build import KINDS
 from hyscale_calibration.layers.cases import Case, all_systems
+from hyscale_calibration.layers.facts import values_of
 from hyscale_calibration.layers.layer import Options
 from hyscale_calibration.layers.measure import Bench
 from hyscale_calibration.layers.reference import exact_weights, reference
@@ -16,7 +19,7 @@ from hyscale_calibration.layers.sizes import CsaSizes, DsaSizes, IndexSizes, Qsa
 
 # Of a chain of products whose factors are BF16, in the norm of a tensor; of gradients of what is summed over tokens.
 TOLERANCE, GRADIENT_TOLERANCE = 1.5e-2, 3e-2
-# Widths that kernels are made for, or that the interpreter is done with at once.
+# What the interpreter is done with at once.
 SIZES: Mapping[str, Any] = {
     "dsa": DsaSizes(
         hidden=64,
@@ -43,17 +46,11 @@ SIZES: Mapping[str, Any] = {
         hidden=64, heads=4, groups=2, width=32, rope=16, index=IndexSizes(heads=4, width=32, topk=4, ratio=4)
     ),
 }
-# Of absorbed latent attention: 64 heads of 576 columns, for which there are kernels of their own on Hopper.
-WIDE = DsaSizes(
-    hidden=256,
-    heads=64,
-    q_rank=64,
-    kv_rank=512,
-    nope=32,
-    rope=64,
-    value=32,
-    index=IndexSizes(heads=32, width=128, topk=64),
-)
+# Widths of the residual stream and of low-rank queries at which the oracle of a whole layer is done soon. All else is
+# the model's, so that kernels are those that are timed.
+NARROW = {"hidden": 512, "q_rank": 128}
+# Tokens that hold more than any indexer selects, and ranks that share them.
+TOKENS, RANKS = 4096, 64
 
 
 def small(layer: str, ranks: int = 2, tokens: int = 48) -> Case:
@@ -61,22 +58,22 @@ def small(layer: str, ranks: int = 2, tokens: int = 48) -> Case:
     return Case(model="none", layer=layer, length=ranks * tokens, ranks=ranks)
 
 
-def check_layers(device: str) -> Iterator[str]:
-    """Check every kind of layer as every system, a line each.
+def check_layers(cases: Iterable[Case], device: str) -> Iterator[str]:
+    """Check layers of models, narrow and of few tokens, as every system; a line each.
 
     Raises:
         CheckFailed: an output, a loss or a gradient is wrong, or systems that should agree do not.
     """
-    checked = [(kind, sizes, small(kind)) for kind, sizes in SIZES.items()]
-    if device == "cuda":
-        checked.append(("dsa", WIDE, small("dsa", tokens=128)))
-    for kind, sizes, case in checked:
+    for model, layer in dict.fromkeys((case.model, case.layer) for case in cases):
+        case = Case(model=model, layer=layer, length=TOKENS, ranks=RANKS)
+        whole = KINDS[layer].sizes(values_of("models", model))
+        sizes = replace(whole, **{name: value for name, value in NARROW.items() if hasattr(whole, name)})
         for system in all_systems():
             found = errors(case, sizes, system, Options(), device)
             told = ", ".join(f"{name} {error:.1e}" for name, error in found.items())
-            yield f"{kind} of {sizes.heads} heads as {system}: errors {told}"
+            yield f"{model} {layer} as {system}: errors {told}"
         same_bits(case, sizes, device)
-        yield f"{kind} of {sizes.heads} heads, deterministic: the same bits as every system"
+        yield f"{model} {layer}, deterministic: the same bits as every system"
 
 
 def errors(case: Case, sizes: Any, system: str, options: Options, device: str) -> dict[str, float]:
@@ -89,12 +86,12 @@ def errors(case: Case, sizes: Any, system: str, options: Options, device: str) -
     out = bench.step()
     assert bench.layer.last is not None
     indices, loss = bench.layer.last
-    layer, indices = bench.layer.cpu(), indices.cpu()
-    weights, x = exact_weights(layer), bench.x.detach().cpu().double().requires_grad_()
+    layer = bench.layer
+    weights, x = exact_weights(layer), bench.x.detach().double().requires_grad_()
     expected, expected_loss = reference(layer, weights, x, indices)
-    ((expected * bench.grad.cpu().double()).sum() + expected_loss).backward()
-    found = {"output": _off(out.cpu() - bench.x.detach().cpu(), (expected - x).detach())}
-    found["loss"] = float((loss.cpu() - expected_loss.detach()).abs() / expected_loss.detach())
+    ((expected * bench.grad.double()).sum() + expected_loss).backward()
+    found = {"output": _off(out - bench.x.detach(), (expected - x).detach())}
+    found["loss"] = float((loss - expected_loss.detach()).abs() / expected_loss.detach())
     gradients = {"x": _off(bench.x.grad, x.grad)} | {
         name: _off(value.grad, weights[name].grad) for name, value in layer.named_parameters()
     }
@@ -131,4 +128,4 @@ def same_bits(case: Case, sizes: Any, device: str) -> None:
 def _off(found: torch.Tensor | None, expected: torch.Tensor | None) -> float:
     if found is None or expected is None:
         return float("nan")
-    return float((found.cpu().double() - expected).norm() / expected.norm())
+    return float((found.double() - expected).norm() / expected.norm())

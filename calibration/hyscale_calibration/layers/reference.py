@@ -42,8 +42,8 @@ def _rms(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 def _turn(x: torch.Tensor, positions: torch.Tensor, width: int, sign: int = 1) -> torch.Tensor:
     """The last ``width`` columns of ``[n, ..., columns]`` as complex numbers, turned by their positions."""
     half = width // 2
-    speeds = ROPE_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
-    turns = torch.polar(torch.ones(()).double(), 1.0 * sign * positions[:, None].double() * speeds)
+    speeds = ROPE_BASE ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    turns = torch.polar(torch.ones_like(speeds).expand(len(x), -1), sign * positions[:, None].double() * speeds)
     turns = turns.view(len(x), *[1] * (x.ndim - 2), half)
     end = torch.complex(x[..., -width:-half], x[..., -half:]) * turns
     return torch.cat([x[..., :-width], end.real, end.imag], dim=-1)
@@ -56,7 +56,7 @@ def _whole(layer: SparseLayer, weights: Weights, name: str, own: torch.Tensor, r
         return own
     found = own.new_zeros(context.length // ratio, own.shape[1])
     mine = context.positions[::ratio] // ratio
-    free = torch.ones(len(found), dtype=torch.bool)
+    free = torch.ones(len(found), dtype=torch.bool, device=own.device)
     free[mine] = False
     found = found.index_put((mine,), own)
     return found.index_put((free.nonzero()[:, 0],), weights[f"context.others.{name}"])
@@ -168,7 +168,7 @@ def _csa(
     def of_query(t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         near = (positions <= positions[t]) & (positions > positions[t] - sizes.window)
         # Of another chunk what is near in position is not near in rows.
-        near &= (torch.arange(len(positions)) - t) == positions - positions[t]
+        near &= (torch.arange(len(positions), device=x.device) - t) == positions - positions[t]
         rows = torch.cat([entries[indices[t].clamp(min=0).long()], raw[near]])
         some = torch.cat([indices[t] >= 0, near[near]])
         keys = rows[:, None].expand(-1, sizes.heads, -1)
@@ -196,15 +196,15 @@ def _qsa(
         _whole(layer, weights, f"attention_{name}", each.flatten(1)).unflatten(1, (sizes.groups, -1))
         for name, each in (("keys", keys), ("values", values))
     )
-    of_group = torch.arange(sizes.heads) // (sizes.heads // sizes.groups)
+    of_group = torch.arange(sizes.heads, device=x.device) // (sizes.heads // sizes.groups)
 
     def of_query(t: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         blocks = indices[t].repeat_interleave(ratio)
-        tokens = blocks * ratio + torch.arange(ratio).repeat(len(indices[t]))
+        tokens = blocks * ratio + torch.arange(ratio, device=x.device).repeat(len(indices[t]))
         end = int(positions[t]) + 1
-        own = torch.arange(end // ratio * ratio, end)
+        own = torch.arange(end // ratio * ratio, end, device=x.device)
         rows = torch.cat([tokens.clamp(min=0), own]).long()
-        some = torch.cat([blocks >= 0, torch.ones(len(own), dtype=torch.bool)])
+        some = torch.cat([blocks >= 0, torch.ones(len(own), dtype=torch.bool, device=x.device)])
         return keys[rows][:, of_group], values[rows][:, of_group], some
 
     out, sums = _attend(q, of_query, layer.softmax_scale)

@@ -40,10 +40,10 @@ SETTINGS: Mapping[str, Setting] = {
     # Attention as in GLM-5.1 (64 heads over latents of 576 and 512, 32 index heads of 128), narrow beside it.
     "small": _setting(
         32_768,
-        512,
-        508,
+        128,
+        124,
         4,
-        ((60, 512), (10, 2048), (10, 8192), (320, 32_768)),
+        ((50, 512), (10, 2048), (10, 8192), (230, 32_768)),
         hidden_size=1024,
         intermediate_size=4096,
         num_hidden_layers=2,
