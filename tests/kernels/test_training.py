@@ -170,7 +170,7 @@ def exact_loss(model, weights, batch, selections):
         x = x + (gate * gate.sigmoid() * value) @ of_block["narrow"].T
     logits = rms(x, weights["norm"]) @ weights["head"].T
     asked = batch.answers != NO_ANSWER
-    return float((logits[asked].logsumexp(1) - logits[asked, batch.answers[asked]]).mean())
+    return float((logits[asked].logsumexp(1) - logits[asked, batch.answers[asked]]).mean().detach())
 
 
 def rms(x, scale):
