@@ -68,7 +68,8 @@ def long_steps(data: Mapping[str, Any]) -> int:
 
 def step_seconds(data: Mapping[str, Any], run: str) -> float | None:
     """Median time of the steps on the longest documents; None where there are none."""
-    times = data["runs"][run]["time_ms"][long_steps(data) :]
+    held = data["runs"][run]
+    times = held["time_ms"][max(0, long_steps(data) - held["first_step"]) :]
     return float(np.median(times)) * 1e-3 if times else None
 
 

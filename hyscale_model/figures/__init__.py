@@ -15,6 +15,7 @@ from hyscale_model.figures.style import DARK, LIGHT, THEMES, LegendEntry, Theme,
 from hyscale_model.figures.techniques import techniques
 from hyscale_model.figures.timelines import pipeline, streams
 from hyscale_model.figures.tornado import tornado
+from hyscale_model.figures.training import training_differences, training_losses
 
 __all__ = [
     "DARK",
@@ -42,4 +43,6 @@ __all__ = [
     "streams",
     "techniques",
     "tornado",
+    "training_differences",
+    "training_losses",
 ]

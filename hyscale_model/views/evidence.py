@@ -17,6 +17,7 @@ from hyscale_model.scenario import leaves
 from hyscale_model.scenario.scalars import written
 from hyscale_model.views.cards import Card, Choice, origin_mark, table, tip, told
 from hyscale_model.views.page import Page
+from hyscale_model.views.training import training_cards
 
 
 def build(page: Page) -> list[Card]:
@@ -32,7 +33,7 @@ def build(page: Page) -> list[Card]:
     about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
     choices = [Choice("group", "Group", {name: name for name in GROUPS}, group)] if len(GROUPS) > 1 else []
     cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, *choices))
-    return [*cards, _origins(page), _assumed(data)]
+    return [*cards, *training_cards(page.theme), _origins(page), _assumed(data)]
 
 
 @lru_cache(maxsize=8)

@@ -52,13 +52,14 @@ def _train(options: argparse.Namespace) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and options.size != "tiny":
         raise ValueError(f"size {options.size} needs a CUDA GPU; without one there is --size tiny")
-    steps = options.steps or sum(stage.steps for stage in setting.stages)
+    stages = [_stage(text) for text in options.stage] or setting.stages
+    steps = options.steps or sum(stage.steps for stage in stages)
     record = Record(
         {
             **_machine(device),
             "model": dict(setting.model),
             "task": asdict(setting.task),
-            "stages": [asdict(stage) for stage in setting.stages],
+            "stages": [asdict(stage) for stage in stages],
             "recipe": asdict(recipe),
         }
     )
@@ -83,7 +84,7 @@ def _train(options: argparse.Namespace) -> int:
     done = train(
         trainers,
         setting.task,
-        setting.stages,
+        stages,
         steps,
         record,
         options.json,
@@ -97,6 +98,15 @@ def _train(options: argparse.Namespace) -> int:
         print(f"{' and '.join(each['runs'])}, {each['steps']} steps: first difference of {first}; {apart:.2e} at most")
     print(f"{done} steps of {len(runs)} runs; {options.json}")
     return 0
+
+
+def _stage(text: str) -> Any:
+    from hyscale_calibration.training.session import Stage
+
+    steps, _, document = text.partition("x")
+    if not (steps.isdecimal() and document.isdecimal()):
+        raise ValueError(f"a stage is steps and tokens of a document, such as 50x512, not {text!r}")
+    return Stage(steps=int(steps), document=int(document))
 
 
 def _machine(device: str) -> dict[str, Any]:
@@ -127,13 +137,20 @@ def _parser() -> argparse.ArgumentParser:
         "--run", action="append", default=[], metavar="NAME", help=f"only this one; may be repeated. {', '.join(RUNS)}"
     )
     parser.add_argument("--size", choices=sorted(SETTINGS), default="small", help="of the model and its task")
-    parser.add_argument("--steps", type=int, metavar="N", help="all of the setting's unless told")
+    parser.add_argument(
+        "--stage",
+        action="append",
+        default=[],
+        metavar="STEPSxTOKENS",
+        help="in place of the setting's stages: steps on documents of so many tokens; may be repeated",
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="those of the stages unless told")
     parser.add_argument(
         "--atomic-steps",
         type=int,
         default=40,
         metavar="N",
-        help="on long documents, of runs that are not deterministic",
+        help="of the last stage, of runs that are not deterministic",
     )
     parser.add_argument("--max-seconds", type=float, metavar="N", help="begin no step that late; SIGTERM ends it too")
     return parser

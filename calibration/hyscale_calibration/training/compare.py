@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 # Runs that are compared: those that should agree to the bit, then those whose additions have another order.
@@ -12,6 +12,7 @@ PAIRS = (
     ("megatron", "hyscale"),
     ("megatron", "megatron/atomic"),
     ("megatron/atomic", "megatron/atomic/again"),
+    ("megatron/atomic", "hyscale-one-query/atomic"),
     ("megatron/atomic", "hyscale/atomic"),
 )
 
@@ -31,27 +32,30 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     """Two records of ``Record.runs``, over the steps that both have.
 
     Returns:
-        ``steps``; ``first_difference``: of ``loss``, ``index_loss``, ``selected`` and ``weights`` the first step, from
-        0, whose bits differ, None where none does; ``loss_difference``: the largest difference of losses over their
-        mean, and the mean one.
+        ``first_step`` and ``steps`` that were compared; ``first_difference``: of ``loss``, ``index_loss``,
+        ``selected`` and ``weights`` the first step whose bits differ, None where none does; ``loss_difference``: the
+        largest difference of losses over their mean, and the mean one.
     """
-    steps = min(len(first["loss"]), len(second["loss"]))
-    losses = [[number_of(bits) for bits in record["loss"][:steps]] for record in (first, second)]
-    apart = [abs(a - b) / (abs(a + b) / 2 or 1.0) for a, b in zip(*losses, strict=True)]
+    begin = max(first["first_step"], second["first_step"])
+    end = max(begin, min(each["first_step"] + len(each["loss"]) for each in (first, second)))
+
+    def both(series: str) -> list[tuple[Any, Any]]:
+        one, other = (each[series][begin - each["first_step"] : end - each["first_step"]] for each in (first, second))
+        return list(zip(one, other, strict=True))
+
+    losses = [(number_of(a), number_of(b)) for a, b in both("loss")]
+    apart = [abs(a - b) / (abs(a + b) / 2 or 1.0) for a, b in losses]
     return {
-        "steps": steps,
+        "first_step": begin,
+        "steps": end - begin,
         "first_difference": {
-            what: _first(first[what][:steps], second[what][:steps])
-            for what in ("loss", "index_loss", "selected", "weights")
+            series: next((begin + step for step, (a, b) in enumerate(both(series)) if a != b), None)
+            for series in ("loss", "index_loss", "selected", "weights")
         },
-        "loss_difference": {"largest": max(apart, default=0.0), "mean": sum(apart) / max(1, steps)},
+        "loss_difference": {"largest": max(apart, default=0.0), "mean": sum(apart) / max(1, len(apart))},
     }
 
 
 def comparisons(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """``PAIRS`` of the runs that are there."""
     return [{"runs": [a, b]} | compare(runs[a], runs[b]) for a, b in PAIRS if a in runs and b in runs]
-
-
-def _first(one: Sequence[Any], other: Sequence[Any]) -> int | None:
-    return next((step for step, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 
 import torch
@@ -36,6 +37,17 @@ class MasterWeights:
         self._optimizer.zero_grad(set_to_none=True)
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             parameter.copy_(master)
+
+    @torch.no_grad()
+    def copy_from(self, other: MasterWeights) -> None:
+        """Weights, copies, moments and the number of steps of another."""
+        for mine, theirs in zip(self.parameters, other.parameters, strict=True):
+            mine.copy_(theirs)
+        for mine, theirs in zip(self.masters, other.masters, strict=True):
+            mine.copy_(theirs)
+        # Loading takes moments on the device as they are, not copies of them.
+        self._optimizer.load_state_dict(copy.deepcopy(other._optimizer.state_dict()))
+        self._steps = other._steps
 
     def bytes(self) -> int:
         """Device memory of weights, their copies and the optimizer's moments."""

@@ -28,11 +28,12 @@ class Record:
         self.sets: list[dict[str, Any]] = []
         self.selections: list[dict[str, Any]] = []
 
-    def begin(self, name: str, *, system: str, deterministic: bool) -> None:
-        """A run that steps will be added to."""
+    def begin(self, name: str, *, system: str, deterministic: bool, first_step: int = 0) -> None:
+        """A run that steps will be added to, from the first one on."""
         self.runs[name] = {
             "system": system,
             "deterministic": deterministic,
+            "first_step": first_step,
             **{series: [] for series in _SERIES},
             "peak_bytes": None,
             "reselected_otherwise": 0,

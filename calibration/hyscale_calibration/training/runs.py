@@ -40,6 +40,7 @@ RUNS = (
     "hyscale",
     "megatron/atomic",
     "megatron/atomic/again",
+    "hyscale-one-query/atomic",
     "hyscale/atomic",
 )
 

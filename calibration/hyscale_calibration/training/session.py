@@ -47,14 +47,27 @@ def train(
 ) -> int:
     """Train until ``steps`` or until ``stopped``; the number of steps made.
 
+    Runs that are not deterministic begin with the last stage, where the first deterministic one then is; without any,
+    from the beginning.
+
     Args:
-        atomic_steps: after as many steps of the last stage, runs that are not deterministic end.
+        atomic_steps: of the last stage, after which runs that are not deterministic end.
         say: is told each step.
         stopped: is asked before each step.
     """
     last_stage = sum(stage.steps for stage in stages[:-1])
+    origin = next((trainer for trainer in trainers if trainer.run.deterministic), None)
+    # First step of each run, and the one behind its last.
+    spans = {
+        trainer.run.name: (0, steps)
+        if trainer.run.deterministic
+        else (0 if origin is None else last_stage, last_stage + atomic_steps)
+        for trainer in trainers
+    }
     for trainer in trainers:
-        record.begin(trainer.run.name, system=trainer.run.system.name, deterministic=trainer.run.deterministic)
+        run = trainer.run
+        first, _ = spans[run.name]
+        record.begin(run.name, system=run.system.name, deterministic=run.deterministic, first_step=first)
     done = 0
     for step, document in enumerate(documents(stages, steps)):
         if stopped():
@@ -62,10 +75,12 @@ def train(
         told: dict[str, Step] = {}
         selections: dict[str, list[torch.Tensor]] = {}
         batch = task.batch(step, document).to(trainers[0].device)
-        for trainer in trainers:
+        going = [each for each in trainers if spans[each.run.name][0] <= step < spans[each.run.name][1]]
+        for trainer in going:
+            if origin is not None and trainer is not origin and step == spans[trainer.run.name][0] > 0:
+                trainer.copy_from(origin)
+        for trainer in going:
             name = trainer.run.name
-            if step >= last_stage + atomic_steps and not trainer.run.deterministic:
-                continue
             told[name], found = trainer.step(batch)
             record.add(name, told[name])
             if step % SETS_EVERY == 0:

@@ -71,6 +71,10 @@ class Trainer:
         )
         self.optimizer = MasterWeights(self.model.parameters(), recipe.rate, recipe.warm_up)
 
+    def copy_from(self, other: Trainer) -> None:
+        """Go on from where another is."""
+        self.optimizer.copy_from(other.optimizer)
+
     def step(self, batch: Batch) -> tuple[Step, list[torch.Tensor]]:
         """Train on one sequence; its record, and what each layer selected, int32 ``[n, topk]`` in any order."""
         meter = _Meter(self.device)
