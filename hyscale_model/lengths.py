@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -15,11 +16,12 @@ from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario import check_layout
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import Scenario, System
 from hyscale_model.summary import intervals
 
-# From a sixty-fourth of the scenario's own length to four times of it.
-POWERS = range(-6, 3)
+# Powers of two at which gains are judged, and how much one must be to count.
+LENGTHS = tuple(2**power for power in range(10, 23))
+GAIN = 1.01
 DRAWS = 32
 PATH = "workload.sequence_length"
 
@@ -47,14 +49,31 @@ class Lengths:
     speedup: dict[str, Curve]
 
     def pays_from(self, system: str) -> int | None:
-        """The shortest length from which on nine draws in ten are faster than the baseline."""
-        found = None
-        for length, gain in zip(self.lengths, self.speedup[system], strict=True):
-            if gain["p10"] <= 1.0:
-                found = None
-            elif found is None:
-                found = length
-        return found
+        """The shortest length from which on nine draws in ten gain ``GAIN`` over the baseline."""
+        return pays_from(self.lengths, [gain["p10"] for gain in self.speedup[system]])
+
+
+def pays_from(lengths: Sequence[int], gains: Sequence[float] | np.ndarray) -> int | None:
+    """The shortest length from which on every gain is at least ``GAIN``; None: not even the longest."""
+    short = np.flatnonzero(np.asarray(gains) < GAIN)
+    place = int(short[-1]) + 1 if len(short) else 0
+    return lengths[place] if place < len(lengths) else None
+
+
+def possible_lengths(scenario: Scenario, systems: Sequence[System]) -> list[int]:
+    """``LENGTHS`` and the scenario's own, those that the layout of every system can cut."""
+    own = scenario.workload.sequence_length
+
+    def allowed(length: int) -> bool:
+        case = replace(scenario, workload=replace(scenario.workload, sequence_length=length))
+        try:
+            for system in systems:
+                check_layout(case, system)
+        except InputError:
+            return False
+        return True
+
+    return [length for length in sorted({*LENGTHS, own}) if length == own or allowed(length)]
 
 
 def over_lengths(resolved: Resolved, draws: int = DRAWS, seed: int = 0) -> Lengths:
@@ -66,7 +85,7 @@ def over_lengths(resolved: Resolved, draws: int = DRAWS, seed: int = 0) -> Lengt
         seed: of the draws.
     """
     scenario = resolved.scenario
-    lengths = _possible(scenario)
+    lengths = possible_lengths(scenario, scenario.systems)
     sampled = Draws(draws, seed)
     values = draw_assumptions(scenario, sampled) | {PATH: np.array(lengths)[:, None]}
     results = Evaluator(scenario, values, sampled, profile_of(scenario)).steps(scenario.systems)
@@ -85,21 +104,3 @@ def over_lengths(resolved: Resolved, draws: int = DRAWS, seed: int = 0) -> Lengt
 
 def _points(values: np.ndarray) -> Curve:
     return tuple(intervals(values))
-
-
-def _possible(scenario: Scenario) -> list[int]:
-    own = scenario.workload.sequence_length
-    lengths = sorted({int(own * 2.0**power) for power in POWERS})
-    return [length for length in lengths if length == own or _allowed(scenario, length)]
-
-
-def _allowed(scenario: Scenario, length: int) -> bool:
-    if length < 1:
-        return False
-    other = replace(scenario, workload=replace(scenario.workload, sequence_length=length))
-    try:
-        for system in other.systems:
-            check_layout(other, system)
-    except InputError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_calibration.fit import LawFit, Samples, short
-from hyscale_calibration.work import Work, work_of
+from hyscale_calibration.work import CHOOSING, CHOSEN, Work, work_of
 from hyscale_model.rates.law import Peaks
 
 # What a fit has to reach over all held-out points of a profile.
@@ -17,8 +17,6 @@ COVERAGE_BAR = (0.7, 0.9)
 PARTS = ("fit", "held_out", "transfer")
 # Half the width of the interval of 80 % that predictions give to scaling by SMs and clock (``transfer`` of profiles).
 TRANSFER_SPREAD = 0.13
-# Steps of HyTopK that follow the filter; the model prices them as one.
-_CHOOSING = ("hytopk.compact", "hytopk.rescore", "hytopk.select")
 
 
 def samples_by_family(
@@ -49,19 +47,19 @@ def choices(measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     for entry in measurements:
-        if entry["row"] in _CHOOSING:
+        if entry["row"] in CHOOSING:
             groups.setdefault(entry["id"].replace(entry["row"], "hytopk.choose"), {})[entry["row"]] = entry
     found = []
     for name, steps in groups.items():
-        if len(steps) == len(_CHOOSING):
-            first = steps[_CHOOSING[0]]
-            parts = [work_of(row, first["dtype"], first["shape"]) for row in _CHOOSING]
+        if len(steps) == len(CHOOSING):
+            first = steps[CHOOSING[0]]
+            parts = [work_of(row, first["dtype"], first["shape"]) for row in CHOOSING]
             compacted, rescored, sorted_ = (part for part in parts if part is not None)
             work = Work(
-                family="candidate_select",
+                family=CHOSEN,
                 hbm_bytes=compacted.hbm_bytes + rescored.hbm_bytes + sorted_.hbm_bytes,
                 units={**compacted.units, **rescored.units, **sorted_.units},
-                launches=len(_CHOOSING),
+                launches=len(CHOOSING),
             )
             found.append(
                 {
@@ -151,7 +149,7 @@ def fit_all(measurements: Sequence[Mapping[str, Any]], peaks: Peaks) -> dict[str
                 "measured_s": [float(taken.min()), float(taken.max())],
             }
         # Sums of steps repeat what their steps say.
-        if family != "candidate_select":
+        if family != CHOSEN:
             for part, errors in found.items():
                 pooled[part].append(errors)
     return {

@@ -321,10 +321,10 @@ SWEEPS: tuple[Sweep, ...] = (
 )
 
 
-def plan(level: Level, operations: Iterable[str] = ()) -> list[Point]:
+def plan(level: Level, operations: Iterable[str] = (), slower: float = 1.0) -> list[Point]:
     """The points of a plan in order, with estimates; ``operations`` keeps only those benchmarks.
 
-    Points that share inputs stand together.
+    Points that share inputs stand together. ``slower``: how many times as long as on an H200 kernels take.
     """
     wanted = set(operations) or set(registry.NAMES)
     queued: list[tuple[int, float, int, tuple[Point, ...]]] = []
@@ -337,17 +337,17 @@ def plan(level: Level, operations: Iterable[str] = ()) -> list[Point]:
                 queued.append((LEVELS.index(smallest), index / len(cases), number, points))
     queued.sort(key=lambda each: each[:3])
     compiled: set[tuple[Any, ...]] = set()
-    return [_estimated(point, compiled) for *_, points in queued for point in points]
+    return [_estimated(point, compiled, slower) for *_, points in queued for point in points]
 
 
-def _estimated(point: Point, compiled: set[tuple[Any, ...]]) -> Point:
+def _estimated(point: Point, compiled: set[tuple[Any, ...]], slower: float) -> Point:
     """With an estimate; ``compiled`` are kernels that a point before it has compiled."""
     shape = point.shape
     kind = (point.row, point.dtype, *(shape.get(key) for key in ("H", "D", "V", "k", "weights")))
     ours = bool(registry.load(point.operation).sources)
     compiling = _COMPILE_S if ours and kind not in compiled else 0.0
     compiled.add(kind)
-    kernel = kernel_seconds(point)
+    kernel = slower * kernel_seconds(point)
     samples = min(max(SAMPLING_S / max(kernel, 1e-6), FEWEST_SAMPLES), MOST_SAMPLES)
     return replace(point, estimate_s=compiling + _OVERHEAD_S + (_RUNS + samples) * kernel)
 

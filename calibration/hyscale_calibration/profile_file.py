@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hyscale_calibration.benches import registry
 from hyscale_calibration.kernel_hash import hash_of_sources
+from hyscale_model.whole import replacing
 
 SCHEMA_VERSION = 1
 KIND = "measured"
@@ -98,12 +97,8 @@ def dumps(profile: Mapping[str, Any]) -> str:
 
 def write(path: Path, profile: Mapping[str, Any]) -> None:
     """Write a profile whole or not at all: an interruption leaves the one before."""
-    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
-    try:
+    with replacing(path) as unfinished:
         unfinished.write_text(dumps(profile), encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read(path: Path) -> dict[str, Any]:

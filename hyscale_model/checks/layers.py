@@ -19,7 +19,10 @@ import numpy as np
 from hyscale_model.catalog import measured
 from hyscale_model.checks.kernels import USUAL_PROFILE, errors_of
 from hyscale_model.errors import InputError
-from hyscale_model.evaluate import Evaluator
+from hyscale_model.evaluate import Evaluation, Evaluator
+from hyscale_model.families import anatomy
+from hyscale_model.memory.kept import layer_input_bytes
+from hyscale_model.memory.moments import SCALED_KINDS
 from hyscale_model.memory.stages import KINDS, StageMemory
 from hyscale_model.prediction import Origin
 from hyscale_model.rates.draws import Draws
@@ -138,7 +141,8 @@ def predict_layer(layer: Layer, gpu: str, profile: Profile, draws: int, seed: in
         name: sum((result.step.term(term) for term in terms), start=np.zeros((1, 1)))
         for name, (_, terms) in PARTS.items()
     }
-    return PredictedLayer(result.step.seconds, parts, *_layer_bytes(evaluator.memory(scenario.systems[0])))
+    memory = evaluator.memory(scenario.systems[0])
+    return PredictedLayer(result.step.seconds, parts, *_layer_bytes(memory, result))
 
 
 def _of_layer(profile: Profile, shared_keys: float) -> Profile:
@@ -155,18 +159,22 @@ def _of_layer(profile: Profile, shared_keys: float) -> Profile:
     )
 
 
-def _layer_bytes(memory: StageMemory) -> tuple[float, dict[str, float]]:
-    """Most bytes that the layer itself has allocated at any moment, and of which kinds."""
+def _layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
+    """Most bytes that the layer itself has allocated at any moment, and of which kinds; its input is there before."""
     kinds = memory.nominal_kinds()[0]
-    allocator = float(np.asarray(memory.allocator).reshape(-1)[0])
-    weights = np.array([0.0 if kind in _BEFORE else 1.0 for kind in KINDS])
-    for kind in ("activations", "selection_indices", "expert_buffers", "logits"):
-        weights[KINDS.index(kind)] /= allocator
-    found = kinds * weights
-    place = int(found.sum(axis=1).argmax())
-    return float(found[place].sum()), {
-        kind: float(value) for kind, value in zip(KINDS, found[place], strict=True) if value
-    }
+    body, sizes, case = anatomy(result.case.model), result.sizes, result.case
+    for kind in _BEFORE:
+        kinds[:, KINDS.index(kind)] = 0.0
+    for kind in SCALED_KINDS:
+        kinds[:, KINDS.index(kind)] /= float(np.asarray(memory.allocator).reshape(-1)[0])
+    before = float(layer_input_bytes(case, sizes, body))
+    if body.streams > 1:
+        # Of several streams a layer keeps all and reads a mixture, which is what was measured.
+        before += before / body.streams
+    kinds[:, KINDS.index("activations")] -= before
+    place = int(kinds.sum(axis=1).argmax())
+    at_peak = dict(zip(KINDS, kinds[place].tolist(), strict=True))
+    return float(kinds[place].sum()), {kind: value for kind, value in at_peak.items() if value}
 
 
 def layer_rows(profile: str | None, draws: int, seed: int) -> list[dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hyscale_model.cli.outcome import say
 from hyscale_model.errors import InputError
+from hyscale_model.whole import replacing
 
 if TYPE_CHECKING:
     from hyscale_model.scenario import Resolved
@@ -56,14 +55,7 @@ def write_text(path: Path, text: str, option: str = "--output") -> None:
             # A pipe or device is written to; replacing it would destroy it.
             path.write_text(text, encoding="utf-8")
             return
-        unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
-        try:
-            with unfinished.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replacing(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(path), field=option) from None

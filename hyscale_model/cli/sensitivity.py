@@ -21,18 +21,33 @@ def sensitivity(
         list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Replace a field; repeatable.")
     ] = None,
     draws: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Draws behind an interval.")] = 64,
+    minutes: Annotated[
+        float, typer.Option(min=0, max=10_000, metavar="M", help="Time for measurements on your cluster; 0: none.")
+    ] = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Seed of the draws.")] = 0,
 ) -> None:
     """Which assumption or rate moves the speed-up most.
 
-    Also what would have to be true for no gain, and from which sequence length on each technique brings one.
+    Also what would have to be true for no gain, from which sequence length on each technique brings one, and what to
+    measure first on your own cluster.
     """
     from hyscale_model.cli.files import read, write_text
+    from hyscale_model.cli.measurements import commands, measurements
     from hyscale_model.report import dumps, make_console
     from hyscale_model.report.sensitivity import render_sensitivity
+    from hyscale_model.studies.measuring import measure_first
     from hyscale_model.studies.sensitivity import sensitivity as study
 
-    data = study(read(file, override or (), system or ()), draws=draws, seed=seed)
+    resolved = read(file, override or (), system or ())
+    data = study(resolved, draws=draws, seed=seed)
+    scenario = resolved.scenario
+    able = measurements(scenario.cluster.gpu) if minutes else []
+    if able:
+        pair = (scenario.systems[0], scenario.systems[-1])
+        first = measure_first(scenario, pair, able, budget_s=60 * minutes, seed=seed)
+        chosen = [row["name"] for row in first["measurements"] if row["chosen"]]
+        first["commands"] = commands(chosen, 60 * minutes, scenario.cluster.gpus_per_node)
+        data["measure_first"] = first
     text = dumps(data)
     if as_json:
         typer.echo(text)

@@ -55,7 +55,7 @@ def sweep(
     from hyscale_model.cli.files import read
     from hyscale_model.report import dumps, make_console
     from hyscale_model.report.sweep import render_sweep
-    from hyscale_model.studies.points import column_names, evaluate_table
+    from hyscale_model.studies.columns import column_names, evaluate_table
     from hyscale_model.studies.pool import in_order, local_workers
     from hyscale_model.studies.sweep import Sweep
     from hyscale_model.studies.tables import open_table, work_for

@@ -21,7 +21,7 @@ from hyscale_model.families.anatomy import Core
 from hyscale_model.families.tokens import recurrence_flops
 from hyscale_model.layers.context import exchanged_values
 from hyscale_model.layers.operation import Factor, Operation
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes, mean_attended
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes, mean_attended
 from hyscale_model.scenario.schema import Scenario
 
 BACKWARD_OVER_FORWARD = 2.5
@@ -31,13 +31,14 @@ RECURRENCE_BACKWARD = 2.5
 WARP_GROUP_ROWS = 64
 WARP_ROWS = 16
 WARP_RATE = 0.6
-# The backend of this project. Its forward leaves the teacher of the index loss: BF16 weights of every head, written by
+# Its forward leaves the teacher of the index loss: BF16 weights of every head, written by
 # one kernel and added up by another. Its backward has a kernel of queries, in which both of a pair meet the union of
 # their keys, and one of keys, which adds for a pair what it adds for a query (hyscale_kernels/sparse_attention).
-OWN_BACKEND = "hyscale_kernels"
 WEIGHT_BYTES = 2 * BF16_BYTES
 # Keys of both queries, in those of one, up to which it makes them a pair.
 PAIRED_UP_TO = 1.25
+# What programs of one of its launches leave to those of the next.
+LEFT_BYTES = 2**28
 # Key and value widths together above which backward takes slower kernels.
 USUAL_WIDTHS = 256
 

@@ -10,10 +10,10 @@ Inputs of the indexer are detached, so nothing flows on to the hidden state.
 from __future__ import annotations
 
 from hyscale_model.families.anatomy import Core
-from hyscale_model.layers.core import OWN_BACKEND, padded_rows
+from hyscale_model.layers.core import padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.selection import Selector, crowded
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND
 from hyscale_model.layers.tensor_parallel import exchange
 
 TEACHER_PASSES = 2

@@ -29,8 +29,9 @@ from dataclasses import dataclass
 
 from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import Anatomy, Attention, FeedForward
+from hyscale_model.layers.core import LEFT_BYTES, PAIRED_UP_TO
 from hyscale_model.layers.routing import busiest_load
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 # Softmax, the mask of its dropout (one byte) and what dropout leaves, of one query, key and head.
@@ -49,10 +50,12 @@ class Kept:
     Attributes:
         modules: bytes by name of the recomputed module that drops them.
         policy: modules that are recomputed.
+        later: the part of an attention that its core and what follows make, which is not there while keys are selected.
     """
 
     modules: Mapping[str, Number]
     policy: frozenset[str]
+    later: Number = 0.0
 
     @property
     def whole(self) -> Number:
@@ -110,12 +113,13 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
         + _index_bytes(sizes, attention)
         + _mask(body, shard),
         "layernorm": each * shard * hidden,
-        "core_attn": _statistics(case, sizes, attention),
+        "core_attn": _statistics(case, sizes, attention) + _lists(case, sizes, attention),
     }
     # The vector as projected stays; its norm and what is projected up from it are recomputed together.
     modules["mla_up_proj"] = operands + each * shard * low_rank if latent else 0.0
     modules["always"] = modules["always"] + (BF16_BYTES * shard * low_rank if latent else operands)
-    return Kept(modules, policy_of(case))
+    later = BF16_BYTES * rows * context + each * rows * (behind + copied) + modules["core_attn"]
+    return Kept(modules, policy_of(case), later)
 
 
 def _index_bytes(sizes: Sizes, attention: Attention) -> Number:
@@ -139,6 +143,18 @@ def _statistics(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
         return each * sizes.tokens * heads * sizes.mean_length()
     twice = equals(layout.cp_kind, "alltoall") * where(layout.cp > 1, 1.0, 0.0)
     return sizes.tokens * heads * (FP32_BYTES + twice * BF16_BYTES * core.value_width)
+
+
+def _lists(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
+    """Keys of every query as this project's kernels read them: beside the indices, all tokens of entries with the
+    window, and where queries are paired the list of both."""
+    system, core = case.systems[0], attention.core
+    if system.backend != OWN_BACKEND or not core.topk:
+        return 0.0
+    keys = core.topk * core.entry_tokens + core.window
+    paired = system.sparse_attention == "query_pairs"
+    own = keys if keys != core.topk else 0
+    return INT32_BYTES * sizes.tokens * (own + (PAIRED_UP_TO * keys if paired else 0))
 
 
 def _mask(body: Anatomy, shard: Number) -> Number:
@@ -174,7 +190,9 @@ def attention_gradients(case: Scenario, sizes: Sizes, attention: Attention, body
     core, tp = attention.core, case.layout.tp
     keys = 0.0 if core.form in ABSORBED else maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
     values = core.heads / tp * (core.key_width + core.value_width) + keys
-    return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden)
+    own = core.form == "sparse" and case.systems[0].backend == OWN_BACKEND
+    left = LEFT_BYTES if own else 0
+    return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden) + left
 
 
 def feed_forward_gradients(case: Scenario, sizes: Sizes, ffn: FeedForward, body: Anatomy) -> Number:

@@ -58,7 +58,7 @@ class Coefficients:
                     else:
                         mine[key] += work
         fixed = np.array(numbers).reshape(len(sums), len(self._rows), 1)
-        if arrays:
+        if arrays and self._draws > 1:
             # Points lie side by side while work is added up.
             work = np.array(np.broadcast_to(fixed, (len(sums), len(self._rows), shape[0])))
             for row, key, value in arrays:
@@ -66,6 +66,9 @@ class Coefficients:
             seconds: np.ndarray = work.transpose(0, 2, 1) @ self._matrix
         else:
             seconds = np.repeat(fixed.transpose(0, 2, 1) @ self._matrix, shape[0], axis=1)
+            # One draw needs no product of matrices, most of whose entries would be zero.
+            for row, key, value in arrays:
+                seconds[row] += value * self._matrix[key]
         for row, costs in enumerate(sums):
             for cost in costs:
                 if isinstance(cost.rest, np.ndarray) or cost.rest:

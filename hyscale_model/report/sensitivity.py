@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +14,8 @@ from hyscale_model.report.units import NOTHING, percent, ratio, seconds
 
 MOST_INPUTS = 15
 BAR = 24
+# Gains worth showing though they are not chosen, and unknowns named that nothing settles.
+LEAST_GAIN, MOST_OTHERS = 0.005, 5
 
 
 def render_sensitivity(data: Mapping[str, Any], console: Console) -> None:
@@ -27,6 +30,8 @@ def render_sensitivity(data: Mapping[str, Any], console: Console) -> None:
     )
     _render_vanishing(data["vanishes"], console)
     _render_lengths(data["break_even"], console)
+    if "measure_first" in data:
+        _render_measurements(data["measure_first"], console)
 
 
 def _render_inputs(rows: Sequence[Mapping[str, Any]], nominal: float, console: Console) -> None:
@@ -122,3 +127,40 @@ def _tokens(tokens: int | None) -> str:
     if tokens is None:
         return NOTHING
     return f"{tokens >> 20}M" if tokens >= 1 << 20 else f"{tokens >> 10}K"
+
+
+def _render_measurements(first: Mapping[str, Any], console: Console) -> None:
+    """What to measure, what it is worth, and what to type."""
+    canvas.heading(console, f"What to measure first, in {first['budget_s'] / 60:.3g} minutes on your {first['gpu']}")
+    shown = [row for row in first["measurements"] if row["chosen"] or row["gain"] >= LEAST_GAIN]
+    if not shown:
+        canvas.sentence(console, "Nothing that can be measured would narrow it.")
+    else:
+        lines = [
+            [
+                row["name"],
+                percent(row["gain"]),
+                f"{row['seconds']:.0f} s",
+                "yes" if row["chosen"] else "too long",
+            ]
+            for row in shown
+        ]
+        head = ["", "of the variance", "takes about", "chosen"]
+        console.print(canvas.plain_table(head, lines, left=(0, 3)))
+    if first["commands"]:
+        now, then = first["now"], first["then"]
+        canvas.sentence(
+            console,
+            f"With these the interval is expected to narrow from {ratio(now['p10'])} to {ratio(now['p90'])} now to "
+            f"{ratio(then['p10'])} to {ratio(then['p90'])}.",
+        )
+        for command in first["commands"]:
+            # Lines of a shell, which can be copied as they stand.
+            kept = command.replace("--op ", "--op\0")
+            parts = wrap(kept, console.width - 6, break_long_words=False, break_on_hyphens=False)
+            console.print(
+                "  " + " \\\n    ".join(parts).replace("\0", " "), markup=False, highlight=False, soft_wrap=True
+            )
+    if first["others"]:
+        told = ", ".join(f"{row['input']} {percent(row['share'])}" for row in first["others"][:MOST_OTHERS])
+        canvas.sentence(console, f"No benchmark settles {told}: decide them, or fit a step of your own (fit-run).")

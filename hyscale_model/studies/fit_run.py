@@ -18,13 +18,14 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.predict import pairs
 from hyscale_model.prediction import SELECTION_TERMS, TERMS
-from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.load import load_profile
+from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.fields import suggest
 from hyscale_model.scenario.load import Document, load
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import Scenario
+from hyscale_model.studies.recording import Recording
 from hyscale_model.summary import QUANTILES
+from hyscale_model.traces import Attribution, Trace
 
 # Relative standard error of a measured quantity and of the form of the model, unless the file says otherwise.
 ERROR = 0.03
@@ -32,6 +33,10 @@ ERROR = 0.03
 LEAST_DRAWS = 30
 METRICS = ("step_time_s", "tokens_per_s_per_gpu", "selection_share_of_step")
 TERM_PREFIX = "time_s."
+# Of terms that a trace tells apart: names of kernels tell less than a clock. Parts of less than a share of the step
+# say little and are shown only.
+TERM_ERROR, LEAST_PART = 0.1, 0.05
+NO_SYSTEM = "there is no system {!r} in the scenario"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +46,19 @@ class Measured:
     Attributes:
         system: which system of the scenario it was.
         values: metric -> value: ``step_time_s``, ``tokens_per_s_per_gpu``, ``selection_share_of_step`` or
-            ``time_s.<term>`` in seconds.
-        error: relative standard error of each.
+            ``time_s.<term>`` in seconds, ``time_s.<term>+<term>`` for terms together.
+        error: relative standard error of each that ``errors`` does not name.
+        errors: metric -> relative standard error.
     """
 
     system: str
     values: Mapping[str, float]
     error: float = ERROR
+    errors: Mapping[str, float] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class _Recording(Draws):
-    """Draws that remember the uniforms of every unknown."""
-
-    seen: dict[str, np.ndarray] = field(default_factory=dict, compare=False)
-
-    def uniform(self, name: str) -> np.ndarray:
-        """As ``Draws.uniform``."""
-        # super() does not know a class with slots.
-        values = Draws.uniform(self, name)
-        if self.columns is None:
-            self.seen[name] = values[0, 1:]
-        return values
+    def error_of(self, metric: str) -> float:
+        """Relative standard error of a metric."""
+        return self.errors.get(metric, self.error)
 
 
 def read_measured(path: str | Path, scenario: Scenario) -> Measured:
@@ -79,21 +75,44 @@ def read_measured(path: str | Path, scenario: Scenario) -> Measured:
     names = [system.name for system in scenario.systems]
     system = data.get("system", names[0])
     if system not in names:
-        raise _error(
-            document, ("system",), f"there is no system {system!r} in the scenario", suggest(str(system), names)
-        )
+        raise _error(document, ("system",), NO_SYSTEM.format(system), suggest(str(system), names))
     values = data.get("measured")
     if not isinstance(values, Mapping) or not values:
         raise _error(document, ("measured",), "nothing is measured", f"a mapping of {', '.join(METRICS)}")
     for metric, value in values.items():
-        term = metric.removeprefix(TERM_PREFIX)
-        if metric not in METRICS and not (metric.startswith(TERM_PREFIX) and term in TERMS):
+        terms = metric.removeprefix(TERM_PREFIX).split("+")
+        if metric not in METRICS and not (metric.startswith(TERM_PREFIX) and all(term in TERMS for term in terms)):
             known = [*METRICS, *(f"{TERM_PREFIX}{name}" for name in TERMS)]
             raise _error(document, ("measured", metric), f"there is no metric {metric!r}", suggest(metric, known))
         _positive(document, ("measured", metric), value)
     error = data.get("error", ERROR)
     _positive(document, ("error",), error)
     return Measured(system, {metric: float(value) for metric, value in values.items()}, float(error))
+
+
+def measured_in_trace(found: Attribution, scenario: Scenario, system: str | None = None) -> Measured:
+    """What a trace says of a step: its time, and that of every part which is at least ``LEAST_PART`` of it.
+
+    What belongs to no part may belong to any: e^2 = ``TERM_ERROR``^2 + (seconds unattributed or uncertain / part)^2.
+
+    Args:
+        found: the step of the trace.
+        scenario: of the run.
+        system: which of its systems ran; None: the first.
+
+    Raises:
+        InputError: there is no such system.
+    """
+    names = [each.name for each in scenario.systems]
+    if system is not None and system not in names:
+        raise InputError(NO_SYSTEM.format(system), field="--system", expected=suggest(system, names))
+    values, errors = {"step_time_s": found.step_s}, {}
+    for part in found.parts:
+        if part.seconds >= LEAST_PART * found.step_s:
+            metric = TERM_PREFIX + "+".join(part.terms)
+            values[metric] = part.seconds
+            errors[metric] = float(np.hypot(TERM_ERROR, (found.unattributed_s + found.uncertain_s) / part.seconds))
+    return Measured(system or names[0], values, errors=errors)
 
 
 def _positive(document: Document, path: tuple[str, ...], value: Any) -> None:
@@ -103,6 +122,25 @@ def _positive(document: Document, path: tuple[str, ...], value: Any) -> None:
 
 def _error(document: Document, path: tuple[str, ...], problem: str, expected: str) -> InputError:
     return InputError(problem, document.file, document.line(path), ".".join(path), expected)
+
+
+def told(trace: Trace, found: Attribution) -> dict[str, Any]:
+    """JSON of what a trace says: its GPU and steps, where the time went, and what could not be attributed."""
+    return {
+        "device": trace.device,
+        "ranks": trace.ranks,
+        "steps": len(found.steps_s),
+        "steps_marked": trace.marked,
+        "step_time_s": {"median": found.step_s, "shortest": min(found.steps_s), "longest": max(found.steps_s)},
+        "busy_s": found.busy_s,
+        "attributed_share": found.attributed_share,
+        "parts": [
+            {"terms": list(part.terms), "seconds": part.seconds, "hidden_s": part.hidden_s} for part in found.parts
+        ],
+        "uncertain_s": found.uncertain_s,
+        "unattributed_s": found.unattributed_s,
+        "largest_unattributed": [{"kernel": name, "seconds": seconds} for name, seconds in found.largest],
+    }
 
 
 def fit_run(resolved: Resolved, measured: Measured, *, draws: int = 4096, seed: int = 0) -> dict[str, Any]:
@@ -119,13 +157,13 @@ def fit_run(resolved: Resolved, measured: Measured, *, draws: int = 4096, seed: 
         and no ``after`` where next to no draw comes near the measurement.
     """
     scenario = resolved.scenario
-    recording = _Recording(draws, seed)
+    recording = Recording(draws, seed)
     values = draw_assumptions(scenario, recording)
-    evaluator = Evaluator(scenario, values, recording, load_profile(scenario.profile))
+    evaluator = Evaluator(scenario, values, recording, profile_of(scenario))
     results = dict(zip((system.name for system in scenario.systems), evaluator.steps(scenario.systems), strict=True))
-    told = results[measured.system]
-    predicted = {metric: _predicted(told, metric) for metric in measured.values}
-    logs = [np.log(predicted[metric] / value) / measured.error for metric, value in measured.values.items()]
+    ran = results[measured.system]
+    predicted = {metric: _predicted(ran, metric) for metric in measured.values}
+    logs = [np.log(predicted[metric] / value) / measured.error_of(metric) for metric, value in measured.values.items()]
     exponent = -0.5 * np.sum(np.square(logs), axis=0)
     weights = np.exp(exponent - exponent.max())
     weights /= weights.sum()
@@ -141,7 +179,12 @@ def fit_run(resolved: Resolved, measured: Measured, *, draws: int = 4096, seed: 
         "system": measured.system,
         "error": measured.error,
         "measured": [
-            {"metric": metric, "value": value, "before": _quantiles(predicted[metric], None)}
+            {
+                "metric": metric,
+                "value": value,
+                "error": measured.error_of(metric),
+                "before": _quantiles(predicted[metric], None),
+            }
             | ({"after": _quantiles(predicted[metric], after)} if explained else {})
             for metric, value in measured.values.items()
         ],
@@ -163,7 +206,8 @@ def _predicted(result: Evaluation, metric: str) -> np.ndarray:
     elif metric == "selection_share_of_step":
         found = sum(result.step.term(term) for term in SELECTION_TERMS) / seconds
     else:
-        found = result.step.term(metric.removeprefix(TERM_PREFIX))
+        terms = metric.removeprefix(TERM_PREFIX).split("+")
+        found = np.sum([result.step.term(term) for term in terms], axis=0)
     # A term that is not there explains nothing.
     return np.maximum(np.broadcast_to(found, seconds.shape)[0, 1:], 1e-30)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -62,8 +60,8 @@ class Chunk:
         points: how many.
         draws, seed: of the intervals.
         problem: why there is no scenario.
-        screened: a search's way: rules are not asked, and of points whose nominal peak does not fit only that is
-            computed.
+        screened: a search's way: rules are not asked, and of points at which no system's nominal peak fits only that
+            is computed.
     """
 
     scenario: Scenario | None
@@ -103,12 +101,12 @@ class Rows:
 def evaluate(chunk: Chunk) -> Rows:
     """Step time, speed-up over the first system, memory and verdict of every point and system."""
     count = len(chunk.systems)
-    rows = _empty(count, chunk.points, chunk.draws)
+    rows = empty(count, chunk.points, chunk.draws)
     texts = {"": 0}
     if chunk.scenario is None:
         rows.reasons[:] = texts.setdefault(chunk.problem, 1)
         return replace(rows, texts=tuple(texts))
-    scenario = chunk.scenario
+    scenario, draws = chunk.scenario, Draws(chunk.draws, chunk.seed)
     values = {each: column for path, column in chunk.values.items() for each in for_each_system(path, chunk.systems)}
     known: dict[str, np.ndarray] = {}
     for place, system in enumerate(scenario.systems if not chunk.screened else ()):
@@ -119,26 +117,40 @@ def evaluate(chunk: Chunk) -> Rows:
         if alike not in known:
             known[alike] = _problems(scenario, system, values, chunk.points, texts)
         rows.reasons[place] = known[alike]
-    # Systems that change the layout may be invalid at other points than the rest.
-    patterns, of = np.unique(rows.reasons == 0, axis=1, return_inverse=True)
-    for number, pattern in enumerate(patterns.T):
-        if pattern.any():
-            points = np.flatnonzero(of.ravel() == number)
-            if chunk.screened:
-                points = _fitting(scenario, values, points, rows)
-            if not len(points):
+    able = rows.reasons == 0
+    if chunk.screened:
+        able = _fitting(scenario, values, rows)
+    waiting = list(_batches(able, chunk.screened))
+    while waiting:
+        at = waiting.pop()
+        try:
+            _evaluate(scenario, {path: column[at[1].ravel()] for path, column in values.items()}, draws, rows, at)
+        except InputError as error:
+            if chunk.screened and len(at[0]) > 1:
+                # In a search each system stands for itself.
+                waiting += [(at[0][place : place + 1], at[1]) for place in range(len(at[0]))]
                 continue
-            swept = {path: column[points] for path, column in values.items()}
-            at = np.ix_(np.flatnonzero(pattern), points)
-            try:
-                _evaluate(scenario, swept, Draws(chunk.draws, chunk.seed), rows, at)
-            except InputError as error:
-                # Such as a GPU without rates.
-                rows.reasons[at] = texts.setdefault(str(error), len(texts))
+            # Such as a GPU without rates.
+            rows.reasons[at] = texts.setdefault(str(error), len(texts))
     return replace(rows, texts=tuple(texts))
 
 
-def _empty(systems: int, points: int, draws: int) -> Rows:
+def _batches(able: np.ndarray, screened: bool) -> Iterator[tuple[np.ndarray, ...]]:
+    """Systems and points that are evaluated together, of those ``able``, as indices of rows' arrays."""
+    if screened:
+        # Most of the time is that of formulas which systems share: more points cost less than more batches.
+        if able.any():
+            yield np.ix_(np.flatnonzero(able.any(axis=1)), np.flatnonzero(able.any(axis=0)))
+        return
+    # Systems that change the layout may be invalid at other points than the rest.
+    patterns, of = np.unique(able, axis=1, return_inverse=True)
+    for number, pattern in enumerate(patterns.T):
+        if pattern.any():
+            yield np.ix_(np.flatnonzero(pattern), np.flatnonzero(of.ravel() == number))
+
+
+def empty(systems: int, points: int, draws: int) -> Rows:
+    """Rows of points of which nothing is known yet."""
     shape = (systems, points)
     suffixes = ("", *(f"_{name}" for name in QUANTILES)) if draws else ("",)
     names = [*(f"{name}{suffix}" for name in UNCERTAIN for suffix in suffixes), *CERTAIN]
@@ -223,13 +235,15 @@ def _evaluate(
     rows.verdict[at] = np.where(high <= capacity, 0, np.where(low > capacity, 2, 1))
 
 
-def _fitting(scenario: Scenario, values: Mapping[str, np.ndarray], points: np.ndarray, rows: Rows) -> np.ndarray:
-    """Points at which every system fits at nominal values; the peaks of all are filled in."""
+def _fitting(scenario: Scenario, values: Mapping[str, np.ndarray], rows: Rows) -> np.ndarray:
+    """Where systems fit at nominal values, ``[systems, points]``; the peaks of all are filled in."""
     evaluator = Evaluator(scenario, values, Draws(0), profile_of(scenario))
-    peaks = np.stack([np.broadcast_to(evaluator.memory(each).peak(), (len(points), 1)) for each in scenario.systems])
-    rows.results["peak_bytes"][:, points] = peaks[:, :, 0]
-    rows.verdict[:, points] = VERDICTS.index("does_not_fit")
-    return points[(peaks[:, :, 0] <= scenario.cluster.gpu.memory_bytes).all(axis=0)]
+    peaks = rows.results["peak_bytes"]
+    for place, system in enumerate(scenario.systems):
+        peaks[place] = evaluator.memory(system).peak()[:, 0]
+    rows.verdict[:] = VERDICTS.index("does_not_fit")
+    fits: np.ndarray = peaks <= scenario.cluster.gpu.memory_bytes
+    return fits
 
 
 def _put(rows: Rows, name: str, at: tuple[np.ndarray, ...], values: np.ndarray) -> None:
@@ -238,40 +252,3 @@ def _put(rows: Rows, name: str, at: tuple[np.ndarray, ...], values: np.ndarray) 
     if values.shape[-1] > 1:
         for quantile, value in zip(QUANTILES, quantiles(values), strict=True):
             rows.results[f"{name}_{quantile}"][at] = value
-
-
-def table(chunk: Chunk, rows: Rows) -> dict[str, list[Any]]:
-    """Results as columns, one row for each point and system: what varies, the verdict, the results, the reason.
-
-    A result that does not exist is None.
-    """
-    count = len(chunk.systems)
-    found: dict[str, list[Any]] = {}
-    for path in chunk.paths:
-        if path in chunk.fixed:
-            found[path] = [chunk.fixed[path]] * (chunk.points * count)
-        else:
-            found[path] = np.repeat(chunk.values[path][:, 0], count).tolist()
-    found["system"] = list(chunk.systems) * chunk.points
-    found["verdict"] = [VERDICTS[index] for index in rows.verdict.T.ravel().tolist()]
-    for name, values in rows.results.items():
-        found[name] = [None if value != value else value for value in values.T.ravel().tolist()]
-    found["reason"] = [rows.texts[index] for index in rows.reasons.T.ravel().tolist()]
-    return found
-
-
-def evaluate_table(chunk: Chunk) -> dict[str, list[Any]]:
-    """``table`` of ``evaluate``."""
-    return table(chunk, evaluate(chunk))
-
-
-def evaluate_csv(chunk: Chunk) -> str:
-    """The same as lines of CSV without a header: written by the worker, since text is most of a large table's time."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(zip(*evaluate_table(chunk).values(), strict=True))
-    return text.getvalue()
-
-
-def column_names(paths: Sequence[str], draws: int) -> list[str]:
-    """Names of the columns of ``table``."""
-    return [*paths, "system", "verdict", *_empty(1, 1, draws).results, "reason"]

@@ -5,6 +5,7 @@ A layout counts where it fits: the 90th percentile of its peak is within the GPU
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,7 +39,8 @@ class _Pool:
     """All candidates of a system at nominal values, one after another.
 
     Attributes:
-        groups: candidates that share a structure; ``group`` and ``place`` say which is where.
+        groups: candidates that share a structure; ``group``, ``place`` and ``variant`` say which layout of which group
+            each is, and which of the group's systems.
         seconds, peak: step time and memory, ``[candidates]``.
         capacity: bytes of a GPU.
     """
@@ -46,13 +48,14 @@ class _Pool:
     groups: Sequence[Candidates]
     group: np.ndarray
     place: np.ndarray
+    variant: np.ndarray
     seconds: np.ndarray
     peak: np.ndarray
     capacity: float
 
     def case(self, index: int) -> Scenario:
         """The scenario of one candidate."""
-        return self.groups[self.group[index]].at(int(self.place[index]))
+        return self.groups[self.group[index]].at(int(self.place[index]), int(self.variant[index]))
 
     def is_lawful(self, index: int) -> bool:
         """Whether no rule speaks against it."""
@@ -139,47 +142,31 @@ def _here(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
 
 def _evaluate_all(scenario: Scenario, run: Run) -> dict[str, _Pool]:
     """All candidates of every system, in one run so that workers start once."""
-    found = {system.name: _Gathering(list(candidates(scenario, system))) for system in scenario.systems}
-    chunks = (chunk for each in found.values() for chunk in each.chunks())
-    for chunk, rows in run(chunks):
-        found[chunk.systems[0]].take(rows)
-    return {name: each.pool(float(scenario.cluster.gpu.memory_bytes)) for name, each in found.items()}
+    groups = list(candidates(scenario, scenario.systems))
+    found: dict[str, list[np.ndarray]] = {system.name: [] for system in scenario.systems}
+    waiting = deque[tuple[int, np.ndarray]]()
 
-
-class _Gathering:
-    """Candidates of a system and their results, which come in the order of the chunks."""
-
-    def __init__(self, groups: list[Candidates]) -> None:
-        self._groups = groups
-        self._group: list[np.ndarray] = [np.empty(0)]
-        self._place: list[np.ndarray] = [np.empty(0)]
-        self._seconds: list[np.ndarray] = [np.empty(0)]
-        self._peak: list[np.ndarray] = [np.empty(0)]
-
-    def chunks(self) -> Iterator[Chunk]:
-        """All candidates in pieces."""
-        for number, each in enumerate(self._groups):
+    def chunks() -> Iterator[Chunk]:
+        for number, each in enumerate(groups):
             for start in range(0, each.count, CHUNK_POINTS):
                 places = np.arange(start, min(start + CHUNK_POINTS, each.count))
-                self._group.append(np.full(len(places), number))
-                self._place.append(places)
+                waiting.append((number, places))
                 yield each.chunk(places, 0, 0)
 
-    def take(self, rows: Rows) -> None:
-        """Keep the results of the next chunk."""
-        self._seconds.append(rows.results["step_time_s"][0])
-        self._peak.append(rows.results["peak_bytes"][0])
-
-    def pool(self, capacity: float) -> _Pool:
-        """Everything that was taken."""
-        return _Pool(
-            self._groups,
-            np.concatenate(self._group).astype(int),
-            np.concatenate(self._place).astype(int),
-            np.concatenate(self._seconds),
-            np.concatenate(self._peak),
-            capacity,
-        )
+    # Results come in the order of the chunks.
+    for chunk, rows in run(chunks()):
+        number, places = waiting.popleft()
+        for variant, name in enumerate(chunk.systems):
+            seconds, peak = (rows.results[each][variant] for each in ("step_time_s", "peak_bytes"))
+            of = np.full(len(places), number), places, np.full(len(places), variant)
+            found[name].append(np.stack([*of, seconds, peak]))
+    capacity = float(scenario.cluster.gpu.memory_bytes)
+    pools = {}
+    for name, parts in found.items():
+        table = np.concatenate(parts, axis=1) if parts else np.empty((5, 0))
+        group, place, variant = table[:3].astype(int)
+        pools[name] = _Pool(groups, group, place, variant, table[3], table[4], capacity)
+    return pools
 
 
 def _ranked(pool: _Pool) -> np.ndarray:
@@ -197,9 +184,10 @@ def _fitting(pool: _Pool, top: int, draws: int, seed: int) -> Iterator[int]:
         if not batch:
             return
         verdicts: dict[int, int] = {}
-        for number in dict.fromkeys(pool.group[batch].tolist()):
-            members = [index for index in batch if pool.group[index] == number]
-            rows = evaluate(pool.groups[number].chunk(pool.place[members], draws, seed))
+        structures = list(zip(pool.group[batch].tolist(), pool.variant[batch].tolist(), strict=True))
+        for number, variant in dict.fromkeys(structures):
+            members = [index for index, own in zip(batch, structures, strict=True) if own == (number, variant)]
+            rows = evaluate(pool.groups[number].alone(variant).chunk(pool.place[members], draws, seed))
             verdicts |= dict(zip(members, rows.verdict[0].tolist(), strict=True))
         for index in batch:
             if verdicts[index] == FITS and pool.is_lawful(index):
@@ -226,13 +214,17 @@ class _Compare:
         self._draws, self._profile = draws, profile_of(scenario)
         self._values = draw_assumptions(scenario, draws)
         self._scenario = scenario
+        # By the identity of a scenario, which is held.
+        self._known: dict[int, tuple[Scenario, Evaluation]] = {}
 
     def _evaluator(self, case: Scenario) -> Evaluator:
         return Evaluator(case, self._values, self._draws, self._profile)
 
     def step(self, case: Scenario) -> Evaluation:
-        """The step of a scenario with one system."""
-        return self._evaluator(case).steps(case.systems)[0]
+        """The step of a scenario with one system; what others are compared with is evaluated once."""
+        if id(case) not in self._known:
+            self._known[id(case)] = case, self._evaluator(case).steps(case.systems)[0]
+        return self._known[id(case)][1]
 
     def row(self, case: Scenario, against: Scenario | None = None) -> dict[str, Any]:
         """What is listed of a layout; ``against`` another, what it changes and which terms differ most."""

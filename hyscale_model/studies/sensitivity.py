@@ -16,6 +16,7 @@ import numpy as np
 from hyscale_model.batch import draw_assumptions, generic, value_at
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
+from hyscale_model.lengths import pays_from, possible_lengths
 from hyscale_model.predict import ablation_steps
 from hyscale_model.prediction import SELECTION_TERMS, TERMS
 from hyscale_model.rates.draws import Draws
@@ -26,9 +27,6 @@ from hyscale_model.studies.points import problem_of
 from hyscale_model.summary import QUANTILES, interval, quantiles
 
 LOW, HIGH = 0.1, 0.9
-# Lengths at which a technique is judged, and how much it must bring to count.
-LENGTHS = tuple(2**power for power in range(10, 23))
-GAIN = 1.01
 # Swings below this are left out: they are rounding.
 LEAST_SWING = 1e-9
 
@@ -214,9 +212,7 @@ def _break_even(scenario: Scenario, pair: Sequence[System], draws: int, seed: in
     ``from_tokens``: nominal gain at least ``GAIN`` there and at every longer length tried; ``sure_from_tokens``: its
     10th percentile. None: at no length.
     """
-    lengths = _lengths(scenario, pair)
-    if not lengths:
-        return []
+    lengths = possible_lengths(scenario, pair)
     sampled = Draws(draws, seed)
     column = np.array(lengths)[:, None]
     fixed = replace(
@@ -239,26 +235,9 @@ def _break_even(scenario: Scenario, pair: Sequence[System], draws: int, seed: in
         rows.append(
             {
                 "change": name,
-                "from_tokens": _first(lengths, ratio[:, 0]),
-                "sure_from_tokens": _first(lengths, low),
+                "from_tokens": pays_from(lengths, ratio[:, 0]),
+                "sure_from_tokens": pays_from(lengths, low),
                 "gains": [{"tokens": tokens, **interval(ratio[at : at + 1])} for at, tokens in enumerate(lengths)],
             }
         )
     return rows
-
-
-def _lengths(scenario: Scenario, systems: Sequence[System]) -> list[int]:
-    """Powers of two up to four million tokens that the layout can cut."""
-    found = []
-    for tokens in LENGTHS:
-        case = replace(scenario, workload=replace(scenario.workload, sequence_length=tokens))
-        if not any(problem_of(case, system) for system in systems):
-            found.append(tokens)
-    return found
-
-
-def _first(lengths: Sequence[int], gains: np.ndarray) -> int | None:
-    """The shortest length from which on every gain counts."""
-    short = np.flatnonzero(gains < GAIN)
-    place = int(short[-1]) + 1 if len(short) else 0
-    return lengths[place] if place < len(lengths) else None

@@ -1,4 +1,4 @@
-"""Every layout a model can have on a cluster, in batches that share a structure."""
+"""Every layout a model can have on a cluster, in batches of one structure for all systems that share it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ CHUNK_POINTS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Layouts of one structure: the scenario with it and one system, and the values that vary, each ``[count]``."""
+    """Layouts of one structure.
+
+    Attributes:
+        scenario: with that structure and every system that has these layouts to choose from; one that keeps indices is
+            there twice, with each storage of them.
+        values: what varies, each ``[count]``.
+    """
 
     scenario: Scenario
     values: dict[str, np.ndarray]
@@ -39,11 +45,15 @@ class Candidates:
         """How many."""
         return len(self.values[ARRAYS[0]])
 
+    def alone(self, system: int) -> Candidates:
+        """The same layouts for one of the systems."""
+        return replace(self, scenario=settled(self.scenario, [self.scenario.systems[system]]))
+
     def chunk(self, places: np.ndarray, draws: int, seed: int) -> Chunk:
         """Some of them as a chunk."""
         return Chunk(
             scenario=self.scenario,
-            systems=(self.scenario.systems[0].name,),
+            systems=tuple(system.name for system in self.scenario.systems),
             paths=ARRAYS,
             fixed={},
             values={path: column[places][:, None] for path, column in self.values.items()},
@@ -53,9 +63,10 @@ class Candidates:
             screened=True,
         )
 
-    def at(self, place: int) -> Scenario:
-        """The scenario with one of them."""
-        return assign(self.scenario, {path: column[place].item() for path, column in self.values.items()})
+    def at(self, place: int, system: int) -> Scenario:
+        """The scenario with one of them and one of the systems."""
+        values = {path: column[place].item() for path, column in self.values.items()}
+        return assign(self.alone(system).scenario, values)
 
 
 def settled(scenario: Scenario, systems: Sequence[System]) -> Scenario:
@@ -79,15 +90,25 @@ def divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
-def candidates(scenario: Scenario, system: System) -> Iterator[Candidates]:
-    """Every way to spread one system over the GPUs: what divides what must divide; rules may still speak against some.
+def candidates(scenario: Scenario, systems: Sequence[System]) -> Iterator[Candidates]:
+    """Every way to spread systems over the GPUs: what divides what must divide; rules may still speak against some.
 
     Varies tp inside a node, pp and vpp up to the layers, cp, ep over the routed experts, the micro-batch, recomputation
-    and, where indices are kept, their storage. A field that the system itself sets stays, and so does every other.
+    and, where indices are kept, their storage. A field that a system itself sets stays, and so does every other.
+    Systems that set the same fields come together: what they share is evaluated once.
     """
+    alike: dict[str, list[System]] = {}
+    for system in systems:
+        alike.setdefault(repr((system.layout, system.training)), []).append(system)
+    for group in alike.values():
+        yield from _candidates(scenario, group)
+
+
+def _candidates(scenario: Scenario, systems: Sequence[System]) -> Iterator[Candidates]:
+    """Layouts of systems that set the same fields of layout and training."""
     cluster, model = scenario.cluster, scenario.model
     world, layers = cluster.nodes * cluster.gpus_per_node, model.num_hidden_layers
-    own_layout, own_training = system.layout, system.training
+    own_layout, own_training = systems[0].layout, systems[0].training
     experts = expert_field(model)
     batch = scenario.workload.global_batch_size
 
@@ -95,8 +116,7 @@ def candidates(scenario: Scenario, system: System) -> Iterator[Candidates]:
         return [own_layout[name]] if name in own_layout else found
 
     recomputes = [own_training["recompute"]] if "recompute" in own_training else choices(hints(Training)["recompute"])
-    keeps = system.recompute_selection in KEEPS_INDICES
-    stored = [replace(system, index_storage="device"), replace(system, index_storage="host")] if keeps else [system]
+    case = settled(scenario, [stored for system in systems for stored in _stored(system)])
     for tp in options("tp", divisors(cluster.gpus_per_node)):
         for pp in options("pp", [each for each in divisors(world // tp) if each <= layers]):
             if world % (tp * pp):
@@ -121,10 +141,14 @@ def candidates(scenario: Scenario, system: System) -> Iterator[Candidates]:
                     # An own split of the layers belongs to the scenario's own pipeline.
                     if pp != scenario.layout.pp:
                         structure["layout.stage_layers"] = None
-                    for each in stored:
-                        case = settled(scenario, [each])
-                        values = dict(zip(ARRAYS, chosen.T, strict=True))
-                        yield Candidates(assign(case, structure), values)
+                    yield Candidates(assign(case, structure), dict(zip(ARRAYS, chosen.T, strict=True)))
+
+
+def _stored(system: System) -> list[System]:
+    """A system with each storage of what it keeps."""
+    if system.recompute_selection not in KEEPS_INDICES:
+        return [system]
+    return [replace(system, index_storage="device"), replace(system, index_storage="host")]
 
 
 def _expert_parallel(scenario: Scenario, stage: int, experts: str | None) -> list[int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hyscale_model.errors import InputError
-from hyscale_model.studies.points import Chunk, evaluate_csv, evaluate_table
+from hyscale_model.studies.columns import evaluate_csv, evaluate_table
+from hyscale_model.studies.points import Chunk
+from hyscale_model.whole import replacing
 
 SUFFIXES = (".csv", ".parquet")
 # What a worker makes of a chunk for a table, and how it is written.
@@ -43,16 +44,12 @@ def open_table(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Any], N
         InputError: the file cannot be written.
     """
     path = path.resolve()
-    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
+    opened = _csv if path.suffix == ".csv" else _parquet
     try:
-        opened = _csv if path.suffix == ".csv" else _parquet
-        with opened(unfinished, columns) as write:
+        with replacing(path) as unfinished, opened(unfinished, columns) as write:
             yield write
-        unfinished.replace(path)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", str(path), field="--output") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

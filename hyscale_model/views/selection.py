@@ -71,10 +71,10 @@ def build(page: Page) -> list[Card]:
 def _crossover(found: Lengths, name: str) -> str:
     length = found.pays_from(name)
     if length is None:
-        return f"{name} is faster in nine draws of ten at none of the lengths up to the longest."
+        return f"{name} brings 1 % or more in nine draws of ten at none of the lengths up to the longest."
     if length == found.lengths[0]:
-        return f"{name} is faster in nine draws of ten at every length shown, from {count(length)} tokens on."
-    return f"{name} is faster in nine draws of ten from {count(length)} tokens on."
+        return f"{name} brings 1 % or more in nine draws of ten at every length shown, from {count(length)} tokens on."
+    return f"{name} brings 1 % or more in nine draws of ten from {count(length)} tokens on."
 
 
 def _held(data: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ import pytest
 
 from hyscale_model.lengths import Lengths, over_lengths
 from hyscale_model.scenario import read_scenario
+from hyscale_model.studies.sensitivity import sensitivity
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,13 @@ def test_where_it_pays():
     assert lengths.pays_from("mine") == 4
     assert lengths.pays_from("never") is None
     assert lengths.pays_from("always") == 1
+
+
+def test_the_command_and_the_dashboard_judge_by_one_rule(resolve, found):
+    study = sensitivity(resolve(), draws=8)
+    both = next(row for row in study["break_even"] if row["change"] == "all of them")
+    assert [gain["tokens"] for gain in both["gains"]] == list(found.lengths)
+    assert both["sure_from_tokens"] == found.pays_from("hyscale")
 
 
 def test_packed_documents_have_lengths_too():

@@ -62,13 +62,13 @@ def _run(options: argparse.Namespace) -> int:
                 print(line, flush=True)
         if options.check_only:
             return 0
-        for system in options.trace_system if options.trace else ():
-            print(f"trace {trace(cases[0], system, options.trace, gpu.name)}", flush=True)
         for case in cases:
             for system in systems:
                 _one(case, system, options.samples, gpu, rows, failures)
                 if options.json:
                     write(options.json, _recorded(gpu, rows, failures))
+        for system in options.trace_system if options.trace else ():
+            print(f"wrote {trace(cases[0], system, options.trace, gpu.name)}", flush=True)
     except CheckFailed as error:
         print(f"error: check failed: {error}", file=sys.stderr)
         return 1

@@ -39,7 +39,7 @@ class Options(NamedTuple):
 
     Attributes:
         deterministic: the same bits every time, and the same selections in every system: of equal scores the lower
-            positions, in ascending order, and gradients of keys by sums of whole numbers.
+            positions, in ascending order, gradients of keys by sums of whole numbers, and no pairs of queries.
         impl: of sparse attention, see its ``api``.
         name: of the layer among those that are recomputed together.
     """
@@ -125,8 +125,8 @@ class SparseLayer(torch.nn.Module):
         )
         phases.begin("sparse_attention")
         indices = self.attended(selected.indices)
-        # Pairs serve the backward alone.
-        paired = learns and self.system.sparse_attention == "query_pairs"
+        # Pairs serve the backward alone. What a pair adds to a key is rounded once, so its bits are those of pairs.
+        paired = learns and self.system.sparse_attention == "query_pairs" and not options.deterministic
         found = sparse_attention(
             operands.q,
             operands.keys,

@@ -15,20 +15,30 @@ names: n queries, L keys, V of them visible, H heads of width D, k selected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from hyscale_calibration.point import Point
 from hyscale_calibration.work.gathered import GATHERED
 from hyscale_calibration.work.library import LIBRARY
 from hyscale_calibration.work.selection import SELECTION
 from hyscale_calibration.work.unit import Shape, Work
 
-__all__ = ["DESCRIBED", "Work", "work_of"]
+__all__ = ["CHOOSING", "CHOSEN", "DESCRIBED", "Work", "families_of", "work_of"]
 
 # Work of a measurement by the name of its row.
 DESCRIBED: Mapping[str, Callable[[str, Shape], Work]] = {**LIBRARY, **SELECTION, **GATHERED}
+# Steps of HyTopK that follow the filter; the model prices them as one family.
+CHOOSING, CHOSEN = ("hytopk.compact", "hytopk.rescore", "hytopk.select"), "candidate_select"
 
 
 def work_of(row: str, dtype: str, shape: Shape) -> Work | None:
     """The work of a measurement; None where nothing is fitted to it."""
     described = DESCRIBED.get(row)
     return None if described is None else described(dtype, shape)
+
+
+def families_of(points: Iterable[Point]) -> frozenset[str]:
+    """Families of kernels that measurements of these points give a law of."""
+    points = list(points)
+    found = {work.family for point in points if (work := work_of(point.row, point.dtype, point.shape)) is not None}
+    return frozenset(found | ({CHOSEN} if {point.row for point in points} >= set(CHOOSING) else set()))

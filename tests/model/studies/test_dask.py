@@ -9,7 +9,7 @@ from hyscale_model import catalog
 from hyscale_model.cli.sweep import dask
 from hyscale_model.scenario import read_scenario
 from hyscale_model.studies import sweep as sweeps
-from hyscale_model.studies.points import evaluate_table
+from hyscale_model.studies.columns import evaluate_table
 from hyscale_model.studies.pool import in_order
 from hyscale_model.studies.sweep import Sweep
 

@@ -135,7 +135,7 @@ def test_a_field_that_a_system_sets_stays():
     assert {row["layout"]["pp"] for row in data["systems"]["hyscale"]["top"]} == {2}
     scenario = read().scenario
     own = replace(scenario.systems[1], layout={"cp": 8}, training={"recompute": "full"})
-    for each in candidates(scenario, own):
+    for each in candidates(scenario, [own]):
         assert set(each.values["layout.cp"].tolist()) == {8}
         assert each.scenario.training.recompute == "full"
 

@@ -5,11 +5,12 @@ import pytest
 from hyscale_model import catalog
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
+from hyscale_model.lengths import GAIN
 from hyscale_model.predict import predict
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
 from hyscale_model.scenario import read_scenario
-from hyscale_model.studies.sensitivity import GAIN, HIGH, LOW, Probe, sensitivity
+from hyscale_model.studies.sensitivity import HIGH, LOW, Probe, sensitivity
 
 NAME = "glm-5.1-1m-512xh20"
 TEXT = catalog.path("published", NAME).read_bytes()

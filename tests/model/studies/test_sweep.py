@@ -19,7 +19,8 @@ from hyscale_model.scenario import read_scenario
 from hyscale_model.scenario.validate import check_layout
 from hyscale_model.studies import sweep as sweeps
 from hyscale_model.studies.axes import MOST_POINTS
-from hyscale_model.studies.points import Chunk, column_names, evaluate_csv, evaluate_table
+from hyscale_model.studies.columns import DIGITS, column_names, evaluate_csv, evaluate_table
+from hyscale_model.studies.points import Chunk
 from hyscale_model.studies.pool import in_order
 from hyscale_model.studies.sweep import Sweep
 
@@ -157,13 +158,25 @@ def test_a_switch_of_every_system_is_swept():
     assert all(one["step_time_s"] > other["step_time_s"] for one, other in zip(rows[:3], rows[3:], strict=True))
 
 
-def test_csv_says_what_the_table_says():
-    for chunk in Sweep.of(read(*SWEPT[:2]), 3).chunks():
+@pytest.mark.parametrize("overrides", [SWEPT[:2], ("sweep.layout.cp=[64, 96, 128]", "systems.hyscale.layout.cp=128")])
+def test_csv_says_what_the_table_says(overrides):
+    for chunk in Sweep.of(read(*overrides), 3).chunks():
         table = evaluate_table(chunk)
-        lines = list(csv.reader(io.StringIO(evaluate_csv(chunk))))
+        rows = list(csv.reader(io.StringIO(evaluate_csv(chunk))))
         assert list(table) == column_names(chunk.paths, 3)
-        wanted = [["" if value is None else str(value) for value in row] for row in zip(*table.values(), strict=True)]
-        assert lines == wanted
+        for line, row in zip(rows, zip(*table.values(), strict=True), strict=True):
+            for text, value in zip(line, row, strict=True):
+                if isinstance(value, float):
+                    assert float(text) == pytest.approx(value, rel=10.0 ** (1 - DIGITS))
+                else:
+                    assert text == ("" if value is None else str(value))
+
+
+def test_names_with_commas_and_quotes_are_one_field_of_csv():
+    sweep = Sweep.of(read("sweep.layout.cp=[96, 128]"), 0)
+    chunk = replace(next(sweep.chunks()), systems=('my, "own"', "megatron-best", "hyscale"))
+    names = [line[1] for line in csv.reader(io.StringIO(evaluate_csv(chunk)))]
+    assert names[::3] == ['my, "own"'] * 2
 
 
 def test_nothing_to_sweep_and_too_much_are_refused():
