@@ -127,7 +127,7 @@ def trained(tmp_path_factory):
     original = api._filter_and_select
     patch.setattr(api.Plan, "of", classmethod(lambda cls, topk, length: plan))
     patch.setattr(api, "_filter_and_select", lambda *given: filtered.append(1) or original(*given))
-    runs = [trainer(name) for name in ("megatron", "hyscale-one-query", "hyscale")]
+    runs = [trainer(name) for name in ("megatron", "hyscale", "hyscale/pairs")]
     step = runs[0].step
 
     def beside_float64(batch):
@@ -180,7 +180,7 @@ def rms(x, scale):
 @pytest.mark.slow
 def test_systems_that_add_in_the_same_order_train_the_same_model_to_the_bit(trained):
     data, _ = trained
-    megatron, hyscale = (data["runs"][name] for name in ("megatron", "hyscale-one-query"))
+    megatron, hyscale = (data["runs"][name] for name in ("megatron", "hyscale"))
     assert len(megatron["loss"]) == STEPS
     assert len(set(megatron["loss"])) == len(set(megatron["weights"])) == STEPS
     for series in ("loss", "index_loss", "selected", "weights"):
@@ -195,7 +195,7 @@ def test_recomputations_select_what_their_forward_did_and_pairs_change_no_select
     data, _ = trained
     assert all(run["reselected_otherwise"] == 0 for run in data["runs"].values())
     assert all(entry["queries"] == [0] and entry["keys"] == [0] for entry in data["sets"])
-    assert data["runs"]["megatron"]["selected"] == data["runs"]["hyscale"]["selected"]
+    assert data["runs"]["megatron"]["selected"] == data["runs"]["hyscale/pairs"]["selected"]
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_another_rule_for_ties_is_noticed(monkeypatch):
 
     batch = TINY.task.batch(0, TINY.task.tokens).to(DEVICE)
     record = Record({})
-    for name in ("megatron", "hyscale-one-query"):
+    for name in ("megatron", "hyscale"):
         run = trainer(name)
         with torch.no_grad():
             # Scores are all 0, so that the rule alone decides.
@@ -230,9 +230,15 @@ def test_another_rule_for_ties_is_noticed(monkeypatch):
         record.begin(name, system=name, deterministic=True)
         record.add(name, run.step(batch)[0])
     (found,) = record.data()["comparisons"]
-    assert found["runs"] == ["megatron", "hyscale-one-query"]
+    assert found["runs"] == ["megatron", "hyscale"]
     assert found["first_difference"]["selected"] == found["first_difference"]["weights"] == 0
     assert found["loss_difference"]["largest"] > 0
+
+
+def test_a_mark_that_means_nothing_is_refused():
+    with pytest.raises(ValueError, match="'hyscale/sometimes' has 'sometimes' behind its system"):
+        run_named("hyscale/sometimes")
+    assert run_named("hyscale/pairs").pairs
 
 
 def test_a_system_that_is_not_there_is_refused():

@@ -78,7 +78,7 @@ def test_the_same_bits_meet_the_bars(recorded):
 
 @pytest.mark.parametrize("series", ["selected", "loss", "weights"])
 def test_one_other_bit_misses_a_bar(recorded, series):
-    recorded["runs"]["hyscale-one-query"][series][3] = "0"
+    recorded["runs"]["hyscale"][series][3] = "0"
     assert sum(not bar["passed"] for bar in training.training_bars()) == 1
     data = check(["training"], draws=2)
     assert [bar["passed"] for bar in data["summary"]["training"]["bars"]].count(False) == 1
@@ -93,10 +93,10 @@ def test_without_a_record_there_is_nothing_to_check(monkeypatch):
 
 def test_runs_part_where_a_bit_differs_first(data):
     pairs = {tuple(entry["runs"]): entry for entry in data["comparisons"]}
-    found = pairs["megatron", "hyscale"]
+    found = pairs["megatron", "hyscale/pairs"]
     assert found["first_difference"] == {"loss": 3, "index_loss": None, "selected": None, "weights": 3}
     assert found["loss_difference"]["largest"] == pytest.approx(2**-20 / 1.5)
-    assert pairs["megatron", "hyscale-one-query"]["first_difference"]["loss"] is None
+    assert pairs["megatron", "hyscale"]["first_difference"]["loss"] is None
     later = pairs["megatron", "megatron/atomic"]
     assert (later["first_step"], later["steps"]) == (2, 3)
     # The third step of the one is the first of the other.
@@ -129,11 +129,11 @@ def test_a_record_is_written_whole_and_read_back(tmp_path):
 @pytest.mark.parametrize("theme", list(figures.THEMES.values()))
 def test_curves_are_drawn_and_differences_only_where_there_are_any(recorded, theme):
     curves = figures.training_losses(recorded, theme)
-    assert [trace.name for trace in curves.data] == ["megatron", "hyscale-one-query", "hyscale"]
+    assert [trace.name for trace in curves.data] == ["megatron", "hyscale", "hyscale/pairs"]
     assert list(curves.data[0].y) == [4.0, 3.5, 3.0, 2.5, 2.0, 1.5]
     apart = {trace.name: trace for trace in figures.training_differences(recorded, theme).data}
-    assert not apart["megatron and hyscale-one-query: equal"].x
-    assert list(apart["megatron and hyscale"].x) == [3, 4, 5]
+    assert not apart["megatron and hyscale: equal"].x
+    assert list(apart["megatron and hyscale/pairs"].x) == [3, 4, 5]
     cards = training_cards(theme)
     assert [card.name for card in cards] == ["training-losses", "training-differences"]
     assert "never" in cards[1].body()

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-# Runs that are compared: those that should agree to the bit, then those whose additions have another order.
+# Runs that are compared: those that must agree to the bit, then those whose additions are others or in another order.
 PAIRS = (
-    ("megatron", "hyscale-one-query"),
     ("megatron", "hyscale"),
+    ("megatron", "hyscale/pairs"),
     ("megatron", "megatron/atomic"),
     ("megatron/atomic", "megatron/atomic/again"),
     ("megatron/atomic", "hyscale-one-query/atomic"),

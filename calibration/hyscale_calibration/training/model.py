@@ -72,7 +72,7 @@ class Transformer(torch.nn.Module):
 
     Args:
         sizes: dimensions; tokens: of a sequence; system: how it selects.
-        deterministic: the same bits every time, see ``layer.Options``.
+        options: of its layers.
         index_coefficient: what the index loss is multiplied by.
         seed: of the weights, which are those of every system.
     """
@@ -83,14 +83,14 @@ class Transformer(torch.nn.Module):
         tokens: int,
         system: Strategy,
         *,
-        deterministic: bool,
+        options: Options,
         index_coefficient: float,
         device: str,
         seed: int,
     ) -> None:
         super().__init__()
         draw = torch.Generator(device).manual_seed(seed)
-        context, options = WholeSequence(tokens, device), Options(deterministic=deterministic)
+        context = WholeSequence(tokens, device)
         hidden = sizes.attention.hidden
         self.keeps, self.index_coefficient = system.keeps, index_coefficient
         # As large as what attention adds.

@@ -12,10 +12,9 @@ from hyscale_calibration.layers.systems import Strategy, system_named
 OWN: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hyscale-one-query": ("hyscale", {"sparse_attention": "per_query"}),
 }
-# What a name ends with whose kernels add in any order.
-ATOMIC = "/atomic"
-# A run that is another's repetition.
-AGAIN = "/again"
+# What stands behind a system in the name of a run: kernels add in any order; a deterministic run pairs queries as its
+# system does; it repeats another run.
+ATOMIC, PAIRS, AGAIN = "atomic", "pairs", "again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,21 +22,24 @@ class Run:
     """One model that is trained.
 
     Attributes:
-        name: ``<system>`` or ``<system>/atomic``, with ``/again`` behind it for a repetition.
+        name: ``<system>``, with ``/pairs`` or ``/atomic`` and ``/again`` behind it.
         system: how it selects, attends and recomputes.
         deterministic: the same bits every time; of equal scores the lower positions are selected.
+        pairs: pair queries although it is deterministic, where its system does.
     """
 
     name: str
     system: Strategy
     deterministic: bool
+    pairs: bool
 
 
-# Deterministic, which must agree; then as they are used, one of them twice to see what chance does.
+# Deterministic runs, the first two of which must agree to the bit; then as systems are used, one of them twice to see
+# what chance does.
 RUNS = (
     "megatron",
-    "hyscale-one-query",
     "hyscale",
+    "hyscale/pairs",
     "megatron/atomic",
     "megatron/atomic/again",
     "hyscale-one-query/atomic",
@@ -49,10 +51,13 @@ def run_named(name: str) -> Run:
     """The run of a name.
 
     Raises:
-        ValueError: there is no such system.
+        ValueError: there is no such system, or something else stands behind it.
     """
-    plain = name.removesuffix(AGAIN)
-    system = plain.removesuffix(ATOMIC)
+    system, *marks = name.split("/")
+    known = (ATOMIC, PAIRS, AGAIN)
+    unknown = [mark for mark in marks if mark not in known]
+    if unknown:
+        raise ValueError(f"the run {name!r} has {unknown[0]!r} behind its system, there are {', '.join(known)}")
     base, changes = OWN.get(system, (system, {}))
     strategy = replace(system_named(base), name=system, **changes)
-    return Run(name=name, system=strategy, deterministic=system == plain)
+    return Run(name=name, system=strategy, deterministic=ATOMIC not in marks, pairs=PAIRS in marks)

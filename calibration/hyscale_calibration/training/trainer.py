@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from hyscale_calibration.layers.layer import Options
 from hyscale_calibration.training import fingerprint
 from hyscale_calibration.training.model import Sizes, Transformer
 from hyscale_calibration.training.optimizer import MasterWeights
@@ -64,7 +65,7 @@ class Trainer:
             sizes,
             tokens,
             run.system,
-            deterministic=run.deterministic,
+            options=Options(deterministic=run.deterministic, pairs=run.pairs),
             index_coefficient=recipe.index_coefficient,
             device=device,
             seed=recipe.seed,
