@@ -170,6 +170,8 @@ def _peak_bytes(evaluator: Evaluator, system: System) -> float:
 
 def _counted(profile: Profile, shared: float) -> Profile:
     origin = Origin("given", "counted in the selections of the training")
+    # Rates are drawn by their logarithm.
+    shared = max(shared, 1e-6)
     return replace(profile, factors={**profile.factors, "pair_overlap": Rate(shared, shared, shared, origin)})
 
 
