@@ -160,7 +160,7 @@ def _of_layer(profile: Profile, shared_keys: float) -> Profile:
 
 
 def _layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
-    """Most bytes that the layer itself has allocated at any moment, and of which kinds; its input is there before."""
+    """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before."""
     kinds = memory.nominal_kinds()[0]
     body, sizes, case = anatomy(result.case.model), result.sizes, result.case
     for kind in _BEFORE:
@@ -168,10 +168,14 @@ def _layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[s
     for kind in SCALED_KINDS:
         kinds[:, KINDS.index(kind)] /= float(np.asarray(memory.allocator).reshape(-1)[0])
     before = float(layer_input_bytes(case, sizes, body))
+    before_of_block = before / body.streams
     if body.streams > 1:
         # Of several streams a layer keeps all and reads a mixture, which is what was measured.
-        before += before / body.streams
-    kinds[:, KINDS.index("activations")] -= before
+        before += before_of_block
+    row = KINDS.index("activations")
+    kinds[:, row] -= before
+    # The gradient of its output too.
+    kinds[[moment.startswith("backward, attention") for moment in memory.moments], row] -= before_of_block
     place = int(kinds.sum(axis=1).argmax())
     at_peak = dict(zip(KINDS, kinds[place].tolist(), strict=True))
     return float(kinds[place].sum()), {kind: value for kind, value in at_peak.items() if value}

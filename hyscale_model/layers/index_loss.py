@@ -9,6 +9,7 @@ Inputs of the indexer are detached, so nothing flows on to the hidden state.
 
 from __future__ import annotations
 
+from hyscale_model.arrays import ceil_div
 from hyscale_model.families.anatomy import Core
 from hyscale_model.layers.core import padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
@@ -18,6 +19,8 @@ from hyscale_model.layers.tensor_parallel import exchange
 
 TEACHER_PASSES = 2
 KL_PASSES = 6
+# This project's index loss is not fused: about as many passes, each of so many entries (hyscale_kernels/index_loss).
+OWN_KL_PASSES, OWN_KL_ENTRIES = 20, 2**22
 
 
 def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
@@ -34,7 +37,10 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
         hbm_bytes=TEACHER_PASSES * BF16_BYTES * (sizes.tokens * heads * core.key_width + keys) + FP32_BYTES * kept,
         launches=TEACHER_PASSES,
     )
-    divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=4)
+    passes, launches = KL_PASSES, 4
+    if selector.system.backend == OWN_BACKEND:
+        passes, launches = OWN_KL_PASSES, OWN_KL_PASSES * ceil_div(kept, OWN_KL_ENTRIES)
+    divergence = Operation(family="elementwise", hbm_bytes=passes * FP32_BYTES * kept, launches=launches)
     # Another forward than that of a backend which leaves the teacher itself.
     made = (
         ()

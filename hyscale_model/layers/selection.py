@@ -311,5 +311,7 @@ def radix_bytes(selector: Selector) -> Number:
 
 
 def topk_output_bytes(selector: Selector) -> Number:
-    """Bytes of torch.topk's values and indices."""
+    """Bytes of torch.topk's values and indices; this project's radix top-k writes the selection itself."""
+    if selector.system.table_topk == "radix" and selector.system.backend == OWN_BACKEND:
+        return 0.0
     return TOPK_OUTPUT_BYTES * selector.rows.queries * selector.index.topk

@@ -51,11 +51,15 @@ class Kept:
         modules: bytes by name of the recomputed module that drops them.
         policy: modules that are recomputed.
         later: the part of an attention that its core and what follows make, which is not there while keys are selected.
+        graph: what is made before the core and kept for gradients alone; a forward without gradients drops it.
+        behind: what products behind the core keep of one another, gone by the time of the core's backward.
     """
 
     modules: Mapping[str, Number]
     policy: frozenset[str]
     later: Number = 0.0
+    graph: Number = 0.0
+    behind: Number = 0.0
 
     @property
     def whole(self) -> Number:
@@ -97,10 +101,10 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
     groups = maximum(core.groups / tp, 1)
     keys = 0.0 if core.form in ABSORBED else groups * (core.key_width + core.value_width)
     context = core.heads / tp * core.value_width
-    # Gates and inputs of convolutions: what projections give beyond the core's operands.
-    given = sum(each.outputs for each in attention.before if each.split == "outputs" and each.inputs == hidden) / tp
-    beyond = maximum(given - queries - keys, 0.0)
-    absorbed = sum(each.groups * each.inputs for each in attention.before if each.split == "groups") / tp
+    beyond = _beyond(case, attention, body, queries + keys)
+    # A part of it is absorbed, and views of the other part hold all of it.
+    absorbs = any(each.split == "groups" for each in attention.before)
+    absorbed = sum(each.outputs for each in attention.before if each.split == "outputs") / tp if absorbs else 0.0
     behind = sum(each.groups * each.inputs for each in attention.after[1:]) / tp
     each = input_bytes(case)
     operands = BF16_BYTES * rows * (queries + keys)
@@ -119,7 +123,14 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
     modules["mla_up_proj"] = operands + each * shard * low_rank if latent else 0.0
     modules["always"] = modules["always"] + (BF16_BYTES * shard * low_rank if latent else operands)
     later = BF16_BYTES * rows * context + each * rows * (behind + copied) + modules["core_attn"]
-    return Kept(modules, policy_of(case), later)
+    graph = each * rows * absorbed + BF16_BYTES * shard * low_rank
+    return Kept(modules, policy_of(case), later, graph, each * rows * behind)
+
+
+def _beyond(case: Scenario, attention: Attention, body: Anatomy, operands: Number) -> Number:
+    """Gates and inputs of convolutions of a token: what projections of the hidden state give beyond ``operands``."""
+    split = (each.outputs for each in attention.before if each.split == "outputs" and each.inputs == body.hidden)
+    return maximum(sum(split) / case.layout.tp - operands, 0.0)
 
 
 def _index_bytes(sizes: Sizes, attention: Attention) -> Number:
@@ -186,12 +197,16 @@ def expert_copies(case: Scenario, sizes: Sizes, ffn: FeedForward) -> Number:
 
 
 def attention_gradients(case: Scenario, sizes: Sizes, attention: Attention, body: Anatomy) -> Number:
-    """Gradients alive at once in a core's backward: of its operands, its output and the residual stream."""
+    """Gradients alive at once in a core's backward: of its operands, its output, a gate and the residual stream."""
     core, tp = attention.core, case.layout.tp
     keys = 0.0 if core.form in ABSORBED else maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
     values = core.heads / tp * (core.key_width + core.value_width) + keys
-    own = core.form == "sparse" and case.systems[0].backend == OWN_BACKEND
-    left = LEFT_BYTES if own else 0
+    sparse = core.form == "sparse"
+    if sparse:
+        # The gate of an output has its gradient before the core has those of its operands.
+        operands = core.heads / tp * core.key_width + maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
+        values = values + _beyond(case, attention, body, operands)
+    left = LEFT_BYTES if sparse and case.systems[0].backend == OWN_BACKEND else 0
     return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden) + left
 
 

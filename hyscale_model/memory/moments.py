@@ -116,8 +116,11 @@ class Moments:
         for phase in ("forward", "backward") if attention.index else ():
             name = f"{phase}, selection{label}"
             again = phase == "forward" or (self.full and self.policy in ("rerun", "keep_indices"))
-            # What is stored of a layer in flight is all of it.
-            made = block - here * self.kept[attention.kind].later if self.full else block
+            # What is stored of a layer in flight is all of it; of one that is recomputed, what has been made.
+            made, kept = block, self.kept[attention.kind]
+            if self.full:
+                scores = of.loss if phase == "backward" and again else 0.0
+                made = block - here * (kept.later + (kept.graph if phase == "forward" else -scores))
             self._moment(name, made + (here * of.topk_outputs if again else 0.0), own)
             if again:
                 self.at[name, "candidates"] = here * of.candidates
@@ -128,9 +131,10 @@ class Moments:
         gradients = attention_gradients(self.case, self.sizes, attention, self.body)
         # By then the feed-forward of the same layer has been through its backward.
         freed = 0.0 if self.full else self._least_freed()
-        # Gradients of scores are there for every layer in flight, or for the one that is recomputed.
-        gradients = gradients + (of.loss if self.full else 0.0)
-        self._moment(f"backward, attention{label}", block + here * (gradients - freed), own + here * of.gradients)
+        # The index loss and the products behind the core have been through theirs.
+        gone = self.kept[attention.kind].behind if self.full else 0.0
+        held = own + here * (of.gradients - (of.index_keys if self.full else 0.0))
+        self._moment(f"backward, attention{label}", block + here * (gradients - freed - gone), held)
 
     def _least_freed(self) -> Number:
         """Stored bytes of the smallest feed-forward a rank has; 0 where it has none."""

@@ -29,6 +29,7 @@ class SelectionBytes:
         kept_table: all scores of the layer.
         candidates: buffers of HyTopK or of a radix top-k.
         gathered: keys and values of the sequence, with index keys.
+        index_keys: the part of it that the index loss alone reads in the backward.
         gradients: gradients of what was gathered, BF16, and FP32 sums of the larger part.
     """
 
@@ -39,6 +40,7 @@ class SelectionBytes:
     kept_table: Number = 0.0
     candidates: Number = 0.0
     gathered: Number = 0.0
+    index_keys: Number = 0.0
     gradients: Number = 0.0
 
 
@@ -68,5 +70,6 @@ def selection_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> Selec
         kept_table=kept_table_bytes(selector),
         candidates=candidate_bytes(selector) if hytopk else radix_bytes(selector),
         gathered=keys + index_keys,
+        index_keys=index_keys,
         gradients=gradients,
     )

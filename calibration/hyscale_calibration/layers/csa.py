@@ -25,6 +25,8 @@ from hyscale_calibration.layers.parts import (
     Indexer,
     normed,
     ones,
+    per_head,
+    pooled,
     rotations,
     turn_end,
     weight,
@@ -42,6 +44,7 @@ class CsaLayer(SparseLayer):
     """
 
     window: torch.Tensor
+    first: torch.Tensor
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class CsaLayer(SparseLayer):
             generator=generator,
         )
         self.register_buffer("window", self._window(), persistent=False)
+        self.register_buffer("first", self._first(), persistent=False)
 
     def index_query_weights(self) -> torch.Tensor:
         """Of all heads."""
@@ -94,12 +98,12 @@ class CsaLayer(SparseLayer):
         q = turn_end(linear(low, self.q_up).unflatten(-1, (sizes.heads, sizes.width)), rotation)
         q = phases.begin_backward("projections", q)
         raw = turn_end(normed(linear(hidden, self.kv), self.kv_norm), rotation)
-        pooled = self._pooled(linear(hidden, self.compressor), self.gate_bias)
-        entries = context.whole("latent", turn_end(normed(pooled, self.kv_norm), of_entries))
+        found = pooled(linear(hidden, self.compressor), self.gate_bias, self.first)
+        entries = context.whole("latent", turn_end(normed(found, self.kv_norm), of_entries))
         phases.begin("index_projections")
         index_q = phases.begin_backward("index_projections", self.indexer.queries(low, rotation))
-        pooled = self._pooled(linear(hidden.detach(), self.indexer.key), self.index_gate_bias)
-        index_keys = context.whole("index_keys", self.indexer.keys_from(pooled, of_entries))
+        found = pooled(linear(hidden.detach(), self.indexer.key), self.index_gate_bias, self.first)
+        index_keys = context.whole("index_keys", self.indexer.keys_from(found, of_entries))
         return (
             Operands(q, torch.cat([entries, raw]), value_width=sizes.width, sinks=self.sinks),
             IndexOperands(index_q, index_keys, self.indexer.head_weights(hidden)),
@@ -115,26 +119,17 @@ class CsaLayer(SparseLayer):
 
     def back(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Positions of values turned back, then groups of heads to low rank, and those to the residual stream."""
-        cos, sin = rotations(self.context.positions, self.sizes.rope)
-        grouped = turn_end(out.clone(), (cos, -sin)).view(len(x), self.sizes.groups, -1)
-        return x + linear(torch.einsum("ngi,goi->ngo", grouped, self.output_groups).flatten(1), self.output)
+        # A copy, for attention's own backward needs its output.
+        back = turn_end(out.clone(), rotations(self.context.positions, self.sizes.rope), -1)
+        return x + linear(
+            per_head(back.view(len(x), self.sizes.groups, -1), self.output_groups).flatten(1), self.output
+        )
 
-    def _pooled(self, projected: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Entries ``[n / ratio, width]`` of ``[n, 4 width]``: keys of two series, then their gates; in FP32."""
-        ratio, width = self.index.ratio, bias.shape[1]
-        own_keys, before_keys, own_gates, before_gates = projected.float().view(-1, ratio, 4, width).unbind(2)
-        first = self._first_entries
-        before_gates = (before_gates.roll(1, 0) + bias[ratio:]).masked_fill(first, -torch.inf)
-        shares = torch.cat([own_gates + bias[:ratio], before_gates], dim=1).softmax(1)
-        found = (shares[:, :ratio] * own_keys).sum(1) + (shares[:, ratio:] * before_keys.roll(1, 0)).sum(1)
-        return found.to(projected.dtype)
-
-    @property
-    def _first_entries(self) -> torch.Tensor:
-        """Which of this rank's entries have no block before them here: bool ``[n / ratio, 1, 1]``."""
+    def _first(self) -> torch.Tensor:
+        """Which of this rank's entries have no block before them here: bool ``[n / ratio]``."""
         starts = self.context.positions[:: self.index.ratio]
         before = torch.cat([starts.new_full((1,), -1), starts[:-1]])
-        return (starts != before + self.index.ratio)[:, None, None]
+        return starts != before + self.index.ratio
 
     def _window(self) -> torch.Tensor:
         """Raw keys that each query attends to, int32 ``[n, window]``: itself and those before it in its chunk."""

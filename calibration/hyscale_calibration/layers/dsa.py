@@ -18,7 +18,17 @@ from torch.nn.functional import linear
 
 from hyscale_calibration.layers.context import Context
 from hyscale_calibration.layers.layer import IndexOperands, Operands, Options, SparseLayer
-from hyscale_calibration.layers.parts import Device, Indexer, Rotation, normed, ones, rotated, rotations, weight
+from hyscale_calibration.layers.parts import (
+    Device,
+    Indexer,
+    Rotation,
+    normed,
+    ones,
+    per_head,
+    rotations,
+    turn_end,
+    weight,
+)
 from hyscale_calibration.layers.sizes import DsaSizes
 from hyscale_calibration.layers.systems import Strategy
 
@@ -78,15 +88,14 @@ class DsaLayer(SparseLayer):
 
     def back(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Out of latent space, and to the residual stream."""
-        return x + linear(torch.einsum("nhr,hvr->nhv", out, self.v_absorb).flatten(1), self.output)
+        return x + linear(per_head(out, self.v_absorb).flatten(1), self.output)
 
     def _queries(self, low: torch.Tensor, rotation: Rotation) -> torch.Tensor:
         """BF16 ``[n, heads, latent]``."""
         q = linear(low, self.q_up).unflatten(-1, (self.sizes.heads, -1))
-        nope, rope = q.split([self.sizes.nope, self.sizes.rope], dim=-1)
-        return torch.cat([torch.einsum("nhd,hrd->nhr", nope, self.q_absorb), rotated(rope, rotation)], dim=-1)
+        return turn_end(per_head(q, self.q_absorb), rotation)
 
     def _latent(self, hidden: torch.Tensor, rotation: Rotation) -> torch.Tensor:
         """BF16 ``[n, latent]`` of this rank's tokens."""
         latent, rope = linear(hidden, self.kv_down).split([self.sizes.kv_rank, self.sizes.rope], dim=-1)
-        return torch.cat([normed(latent, self.kv_norm), rotated(rope, rotation)], dim=-1)
+        return turn_end(torch.cat([normed(latent, self.kv_norm), rope], dim=-1), rotation)

@@ -6,12 +6,18 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+import triton
 from torch.nn.functional import layer_norm, linear, rms_norm
 
 from hyscale_calibration.layers.sizes import IndexSizes
+from hyscale_calibration.layers.triton import pool_kernel, turn_kernel
 
 ROPE_BASE = 10_000.0
 NORM_EPSILON = 1e-6
+# Of a token and a head, that a program turns.
+TURNED_ROWS = 64
+# Channels of an entry that a program pools.
+POOLED_COLUMNS = 128
 
 Device: TypeAlias = "torch.device | str"
 # Cosines and sines.
@@ -41,37 +47,120 @@ def rotations(positions: torch.Tensor, width: int) -> Rotation:
     return angles.cos().bfloat16(), angles.sin().bfloat16()
 
 
-def rotated(x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """``x [n, ..., width]`` turned, its halves being the two coordinates."""
-    cos, sin = (each.view(len(x), *[1] * (x.ndim - 2), -1) for each in rotation)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+def turn_end(x: torch.Tensor, rotation: Rotation, sign: int = 1) -> torch.Tensor:
+    """``x [n, width]`` or ``[n, heads, width]`` whose last columns, as many as a rotation has, are turned in place.
 
+    The halves of those columns are the two coordinates. In place both ways, as fused kernels do it: nobody else may
+    read ``x``, or its gradient.
 
-def turn_end(x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """``x [n, ..., width]`` whose last columns, as many as a rotation has, are turned in place.
-
-    In place both ways, as fused kernels do it: nobody else may read ``x``, or its gradient.
+    Args:
+        sign: 1, or -1 to turn back.
     """
-    found: torch.Tensor = _TurnedEnd.apply(x, *rotation)
+    found: torch.Tensor = _TurnedEnd.apply(x, *rotation, sign)
     return found
 
 
 class _TurnedEnd(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, sign: int) -> torch.Tensor:
         ctx.save_for_backward(cos, sin)
+        ctx.sign = sign
         ctx.mark_dirty(x)
-        end = x[..., -2 * cos.shape[-1] :]
-        end.copy_(rotated(end, (cos, sin)))
+        _turn(x, cos, sin, sign)
         return x
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        end = grad[..., -2 * cos.shape[-1] :]
-        end.copy_(rotated(end, (cos, -sin)))
-        return grad, None, None
+        _turn(grad, cos, sin, -ctx.sign)
+        return grad, None, None, None
+
+
+def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, sign: int) -> None:
+    end = (x[:, None] if x.ndim == 2 else x)[..., -2 * cos.shape[1] :]
+    rows = end.shape[0] * end.shape[1]
+    turn_kernel[(triton.cdiv(rows, TURNED_ROWS),)](
+        end, cos, sin, rows, *end.shape[1:2], *end.stride()[:2], SIGN=sign, HALF=cos.shape[1], ROWS=TURNED_ROWS
+    )
+
+
+def per_head(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """A product of its own for each head; columns beyond the weights pass through behind it.
+
+    Args:
+        x: ``[n, heads, inputs + more]``; weights: ``[heads, outputs, inputs]``.
+
+    Returns:
+        ``[n, heads, outputs + more]``. Products are written where they belong, without a copy, in both directions.
+    """
+    found: torch.Tensor = _PerHead.apply(x, weights)
+    return found
+
+
+class _PerHead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        _, outputs, inputs = weights.shape
+        ctx.save_for_backward(x, weights)
+        found = x.new_empty(*x.shape[:2], outputs + x.shape[2] - inputs)
+        torch.bmm(_heads(x, inputs), weights.transpose(1, 2), out=_heads(found, outputs))
+        found[..., outputs:] = x[..., inputs:]
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weights = ctx.saved_tensors
+        _, outputs, inputs = weights.shape
+        dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        torch.bmm(_heads(grad, outputs), weights, out=_heads(dx, inputs))
+        dx[..., inputs:] = grad[..., outputs:]
+        return dx, torch.bmm(_heads(grad, outputs).transpose(1, 2), _heads(x, inputs))
+
+
+def _heads(x: torch.Tensor, columns: int) -> torch.Tensor:
+    """The first columns, heads first: ``[heads, n, columns]``."""
+    return x[..., :columns].transpose(0, 1)
+
+
+def pooled(x: torch.Tensor, bias: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+    """Entries of several tokens, each channel a mean of keys weighted by a softmax of gates, in FP32.
+
+    Args:
+        x: ``[tokens, 4 * width]``, of each token keys for its own entry and for the next, then the gates of both.
+        bias: of gates, ``[2 * ratio, width]``: by place in the block, for its own entry and for the next.
+        first: bool ``[tokens / ratio]``, entries that take nothing of the block before.
+
+    Returns:
+        ``[tokens / ratio, width]``.
+    """
+    found: torch.Tensor = _Pooled.apply(x, bias, first)
+    return found
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, bias, first)
+        out = x.new_empty(len(first), bias.shape[1])
+        _pool(x, bias, first, out, None)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, bias, first = ctx.saved_tensors
+        dx = torch.zeros_like(x)
+        _pool(x, bias, first, grad.contiguous(), dx)
+        # By entries, tokens of a block and series; gates alone.
+        gates = dx.view(len(first), len(bias) // 2, 4, -1)[:, :, 2:].sum(0, dtype=torch.float32)
+        return dx, gates.transpose(0, 1).flatten(0, 1).to(bias.dtype), None
+
+
+def _pool(x: torch.Tensor, bias: torch.Tensor, first: torch.Tensor, out: torch.Tensor, dx: torch.Tensor | None) -> None:
+    width = bias.shape[1]
+    columns = min(triton.next_power_of_2(width), POOLED_COLUMNS)
+    pool_kernel[(len(first), triton.cdiv(width, columns))](
+        x, bias, first, out, dx, width, BACKWARD=dx is not None, RATIO=len(bias) // 2, COLUMNS=columns
+    )
 
 
 class Indexer(torch.nn.Module):
