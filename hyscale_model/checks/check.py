@@ -16,7 +16,7 @@ from hyscale_model.checks.layers import GROUP as LAYERS
 from hyscale_model.checks.layers import layer_rows, layer_summary
 from hyscale_model.checks.paper import PAPER, grid
 from hyscale_model.checks.training import GROUP as TRAINING
-from hyscale_model.checks.training import training_rows, training_summary
+from hyscale_model.checks.training import must_be_recorded, recorded, training_rows, training_summary
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
 from hyscale_model.scenario.resolve import read_scenario
@@ -25,6 +25,11 @@ from hyscale_model.scenario.resolve import read_scenario
 DRAWS = 256
 # Groups of published results; what each holds is the affair of its own module.
 GROUPS = ("paper", "memory", "runs", "collectives", KERNELS, LAYERS, TRAINING)
+
+
+def offered() -> tuple[str, ...]:
+    """Groups that have something to compare."""
+    return tuple(group for group in GROUPS if group != TRAINING or recorded())
 
 
 def check(
@@ -50,7 +55,7 @@ def check(
         splits and series under ``parts``.
 
     Raises:
-        InputError: an unknown group, or a file without anything reported.
+        InputError: an unknown group, ``training`` where none is recorded, or a file without anything reported.
     """
     unknown = [group for group in groups if group not in GROUPS]
     if unknown:
@@ -64,6 +69,8 @@ def check(
     if LAYERS in chosen:
         rows += layer_rows(profile, draws, seed)
     if TRAINING in chosen:
+        if TRAINING in groups:
+            must_be_recorded()
         rows += training_rows(profile, draws, seed)
     if "paper" in chosen:
         for name in PAPER:

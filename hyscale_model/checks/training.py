@@ -21,7 +21,9 @@ import numpy as np
 
 from hyscale_model.catalog import measured
 from hyscale_model.checks.kernels import USUAL_PROFILE
+from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
+from hyscale_model.locations import user_data_directory
 from hyscale_model.prediction import Origin
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
@@ -46,9 +48,13 @@ SAME_BITS = (BASE, "hyscale")
 
 def records() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where trainings are recorded, and what; those on the user's own GPUs first."""
-    for folder in measured.folders():
-        for path in sorted((folder.parent / "results").glob(f"*/{NAME}")):
-            yield f"results/{path.parent.name}/{path.name}", _read(path)
+    folders = dict.fromkeys([user_data_directory(), *(folder.parent for folder in measured.folders())])
+    for folder in folders:
+        for path in sorted((folder / "results").glob(f"*/{NAME}")):
+            data = _read(path)
+            # Without a GPU only kernels are tried, not timed.
+            if data["gpu"]:
+                yield f"results/{path.parent.name}/{path.name}", data
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -115,7 +121,27 @@ def training_rows(profile: str | None, draws: int, seed: int) -> list[dict[str, 
     Raises:
         InputError: there is no such profile.
     """
-    return [row for source, data in records() if data["gpu"] for row in _rows(source, data, profile, draws, seed)]
+    return [row for source, data in records() for row in _rows(source, data, profile, draws, seed)]
+
+
+def recorded() -> bool:
+    """Whether there is a training to check."""
+    return any(True for _ in records())
+
+
+def must_be_recorded() -> None:
+    """For whoever asks for trainings alone.
+
+    Raises:
+        InputError: none is recorded; with how to do it.
+    """
+    if not recorded():
+        folder = user_data_directory() / "results"
+        raise InputError(
+            "no training is recorded",
+            field="--group",
+            expected=f"a record, of python -m hyscale_calibration.training --json {folder}/GPU/{NAME} on a GPU",
+        )
 
 
 def _rows(source: str, data: Mapping[str, Any], profile: str | None, draws: int, seed: int) -> Iterator[dict[str, Any]]:

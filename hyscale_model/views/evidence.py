@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from hyscale_model import figures
-from hyscale_model.checks import GROUPS, check
+from hyscale_model.checks import check, offered
 from hyscale_model.prediction import ORIGINS
 from hyscale_model.report.compared import RELATIONS
 from hyscale_model.report.markup import element
@@ -28,10 +28,11 @@ def build(page: Page) -> list[Card]:
         about = "A reported value never enters a prediction. The band is 10 % around equal."
         cards.append(_compared("reported", "Reported for this scenario", about, data["reported"], page))
     group = page.options.get("group", "")
-    group = group if group in GROUPS else next(iter(GROUPS))
+    groups = offered()
+    group = group if group in groups else groups[0]
     checked = _check(group)
     about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
-    choices = [Choice("group", "Group", {name: name for name in GROUPS}, group)] if len(GROUPS) > 1 else []
+    choices = [Choice("group", "Group", {name: name for name in groups}, group)] if len(groups) > 1 else []
     cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, *choices))
     return [*cards, *training_cards(page.theme), _origins(page), _assumed(data)]
 

@@ -131,8 +131,7 @@ def trained(tmp_path_factory):
     step = runs[0].step
 
     def beside_float64(batch):
-        weights = exact_weights(runs[0].model.cpu())
-        runs[0].model.to(DEVICE)
+        weights = {name: value.cpu() for name, value in exact_weights(runs[0].model).items()}
         found = step(batch)
         exact.append((found[0].loss, exact_loss(runs[0].model, weights, batch, found[1])))
         return found
@@ -161,6 +160,8 @@ def trained(tmp_path_factory):
 def exact_loss(model, weights, batch, selections):
     """The transformer's loss in float64, for the selections that were made."""
     batch = batch.to("cpu")
+    context = model.blocks[0].attention.context
+    positions, context.positions = context.positions, context.positions.cpu()
     x = weights["embedding"][batch.parts].sum(1)
     for number, (block, selected) in enumerate(zip(model.blocks, selections, strict=True)):
         of_block = {name.removeprefix(f"blocks.{number}."): value for name, value in weights.items()}
@@ -168,6 +169,7 @@ def exact_loss(model, weights, batch, selections):
         x, _ = reference(block.attention, of_layer, x, selected.cpu())
         gate, value = (rms(x, of_block["norm"]) @ of_block["widen"].T).chunk(2, dim=-1)
         x = x + (gate * gate.sigmoid() * value) @ of_block["narrow"].T
+    context.positions = positions
     logits = rms(x, weights["norm"]) @ weights["head"].T
     asked = batch.answers != NO_ANSWER
     return float((logits[asked].logsumexp(1) - logits[asked, batch.answers[asked]]).mean().detach())

@@ -7,7 +7,8 @@ from hyscale_calibration.training.compare import bits_of, compare, number_of
 from training_record import GIB, MODEL, training_record
 
 from hyscale_model import figures
-from hyscale_model.checks import check, training
+from hyscale_model.checks import check, offered, training
+from hyscale_model.errors import InputError
 from hyscale_model.views.training import training_cards
 
 
@@ -87,8 +88,21 @@ def test_one_other_bit_misses_a_bar(recorded, series):
 def test_without_a_record_there_is_nothing_to_check(monkeypatch):
     monkeypatch.setattr(training, "records", lambda: iter([]))
     monkeypatch.setattr("hyscale_model.views.training.records", lambda: iter([]))
-    assert check(["training"])["rows"] == []
+    assert "training" not in offered()
     assert training_cards(figures.LIGHT) == []
+    with pytest.raises(InputError, match=r"no training is recorded.*hyscale_calibration\.training --json"):
+        check(["training"])
+
+
+def test_records_of_the_user_come_first_and_those_without_a_gpu_do_not_count(data, monkeypatch, tmp_path):
+    monkeypatch.setattr(training, "user_data_directory", lambda: tmp_path)
+    for gpu, folder in (("h200", "mine"), (None, "cpu")):
+        (tmp_path / "results" / folder).mkdir(parents=True)
+        (tmp_path / "results" / folder / "training.json").write_text(json.dumps(data | {"gpu": gpu}))
+    found = [source for source, _ in training.records()]
+    assert found[0] == "results/mine/training.json"
+    assert "results/cpu/training.json" not in found
+    assert "training" in offered()
 
 
 def test_runs_part_where_a_bit_differs_first(data):
