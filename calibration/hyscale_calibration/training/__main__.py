@@ -1,8 +1,8 @@
 """Train a small transformer as several systems side by side, and record where they differ and what a step takes.
 
-Runs are ``<system>``, deterministic and without pairs of queries, ``<system>/pairs``, with them, or
-``<system>/atomic``, whose kernels add in any order. The task is to recall what
-stood beside a key further back than attention reads at a time. Exit status: 0 fine, 2 bad arguments or no GPU.
+Runs are ``<system>``, deterministic and without pairs of queries, ``<system>/pairs``, with them, or ``<system>/atomic``,
+whose kernels add in any order. The task is to recall what stood beside a key further back than attention reads at a
+time. Exit status: 0 fine, 2 bad arguments or no GPU.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line ``arguments`` (those of the process by default) and return its exit status."""
-    options = _parser().parse_args(arguments)
+    import torch
+
     os.environ.setdefault(*WORKSPACE)
+    if not torch.cuda.is_available():
+        # Before Triton is imported: without a GPU it can only interpret.
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    options = _parser().parse_args(arguments)
     try:
         return _train(options)
     except ValueError as error:
