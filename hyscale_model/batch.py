@@ -27,6 +27,7 @@ ARRAY_FIELDS = frozenset(
         "training.optimizer_state_precision",
         "training.moe_imbalance",
         "training.moe_load_variation",
+        "cluster.host_bytes_per_s_per_gpu",
         "cluster.alltoall_efficiency",
         "layout.vpp",
         "layout.cp",

@@ -16,7 +16,7 @@ from hyscale_model.derivation import CLOSING, parts_of
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.families import anatomy
-from hyscale_model.memory.kept import Kept, attention_kept, feed_forward_kept
+from hyscale_model.layers.kept import Kept, attention_kept, feed_forward_kept
 from hyscale_model.prediction import MEMORY_KINDS, TERMS, Origin
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
@@ -35,7 +35,8 @@ FORMULAS: Mapping[str, str] = {
     "activations": "micro-batches in flight x layers x what each module keeps, x what the allocator reserves",
     "parameters": "2 bytes x parameters on the rank",
     "gradients": "4 (FP32) or 2 (BF16) bytes x parameters on the rank, over data-parallel ranks from ZeRO 2 on",
-    "optimizer_bytes": "12 bytes (8 with BF16 moments) x parameters, over data-parallel ranks from ZeRO 1 on",
+    "optimizer_bytes": "12 bytes (8 with BF16 moments; one moment less for matrices under Muon) x parameters, over "
+    "data-parallel ranks from ZeRO 1 on, less the fraction in host memory",
 }
 
 
@@ -112,7 +113,7 @@ def _term(metric: str, term: str, result: Evaluation) -> dict[str, Any]:
     total = float(result.step.term(term)[0, 0])
     rows = []
     for part in parts_of(result, term):
-        sent = part["resource"] == "network"
+        sent = part["resource"] in ("network", "host")
         rows.append(
             _part(
                 f"{part['block']}, {part['phase']}: {part['name']}" + (f" ({part['kind']})" if sent else ""),

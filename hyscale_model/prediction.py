@@ -34,6 +34,7 @@ TERMS: Mapping[str, str] = {
     "pp_communication_exposed": "pipeline sends not hidden",
     "dp_communication_exposed": "gradient and parameter exchange not hidden",
     "waiting": "waiting for the slowest rank of a group",
+    "host_bound": "waiting for the host to launch kernels",
     "pp_bubble": "pipeline bubble",
     "offload": "copies to and from host memory not hidden",
     "optimizer": "optimizer step",

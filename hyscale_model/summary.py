@@ -11,9 +11,9 @@ from hyscale_model.arrays import nominal
 from hyscale_model.evaluate import Evaluation
 from hyscale_model.families import anatomy
 from hyscale_model.layers.hytopk import HyTopKSizes
+from hyscale_model.layers.kept import layer_input_bytes
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.layers.training_flops import training_flops_per_token
-from hyscale_model.memory.kept import layer_input_bytes
 from hyscale_model.memory.selection import selection_bytes
 from hyscale_model.memory.stages import KINDS, StageMemory
 from hyscale_model.prediction import SELECTION_TERMS, TERMS, Origin
@@ -146,6 +146,7 @@ def summarize_memory(case: Scenario, memory: StageMemory) -> dict[str, Any]:
         "peak_interval_bytes": peak,
         "peak_allocated_bytes": float(allocated.max()),
         "stored_activations_bytes": float(stored.max()),
+        "host_bytes": memory.nominal_on_host(),
         "peak_stage": int(stage),
         "peak_when": memory.moments[int(moment)],
         "verdict": verdict(peak, capacity),

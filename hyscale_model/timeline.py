@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +14,11 @@ from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.step.graph import term_of
+from hyscale_model.step.orders import Kind
 from hyscale_model.step.passes import stage_seconds
 from hyscale_model.step.pipeline import Structure, structures
 from hyscale_model.step.price import running_phases
-from hyscale_model.step.schedule import STEADY_DEPTHS, rank_order, zero_bubble_orders
+from hyscale_model.step.schedule import STEADY_DEPTHS, Schedule, finish_times, schedule
 
 COMPUTE = "compute"
 # More passes than this are no picture any more.
@@ -33,8 +33,10 @@ class Pass:
         rank: pipeline rank.
         chunk: which of the rank's model chunks.
         micro_batch: its number.
-        kind: ``F`` forward, ``B`` recomputation and backward, ``W`` weight gradients that were put off.
+        kind: ``F`` forward, ``B`` recomputation and backward, ``I`` the same without weight gradients where others have
+            them, ``W`` weight gradients that were put off, ``P`` a forward beside a backward of the other chunk.
         start_s: from the beginning of the step; ``end_s`` likewise.
+        other: of a ``P``, the micro-batch of the backward.
     """
 
     rank: int
@@ -43,6 +45,7 @@ class Pass:
     kind: str
     start_s: float
     end_s: float
+    other: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Timeline:
         step_s: the whole step.
         blocks: the tasks of each block that runs.
         stages: how often each block runs in a pass of each virtual stage, by name.
+        mirrored: chunk 1 runs against the ranks.
     """
 
     passes: tuple[Pass, ...]
@@ -84,6 +88,7 @@ class Timeline:
     step_s: float
     blocks: dict[str, tuple[Interval, ...]]
     stages: tuple[dict[str, int], ...]
+    mirrored: bool = False
 
 
 def timeline(resolved: Resolved, system: str) -> Timeline:
@@ -100,17 +105,20 @@ def timeline(resolved: Resolved, system: str) -> Timeline:
     network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     (structure,) = structures(result.case, result.sizes, (1, 1))
     forward, backward, put_off = result.step.blocks[:, :, None]
-    ahead, back = (part[:, 0] for part in stage_seconds(structure, forward, backward, np.array([result.step.send])))
+    waits = list(result.step.waits[:, : structure.counts.shape[0], None])
+    staged = stage_seconds(structure, forward, backward, np.array([result.step.send]), waits)
+    ahead, back = (part[:, 0] for part in staged)
     late = (structure.counts @ put_off)[:, 0]
-    seconds = {"F": ahead, "B": back - late, "W": late}
     shown = _shown(structure)
-    zero_bubble = result.case.layout.schedule == "zero_bubble" and structure.pp > 1
-    if zero_bubble:
-        orders = zero_bubble_orders(structure.pp, shown)
-    else:
-        orders = [rank_order(rank, structure.pp, structure.vpp, shown) for rank in range(structure.pp)]
-    passes = _scheduled(orders, structure.pp * structure.vpp, seconds)
+    kind: Kind = "1f1b"
+    if structure.mirrored or (structure.pp > 1 and result.case.layout.schedule == "zero_bubble"):
+        kind = "dualpipe" if structure.mirrored else "zero_bubble"
+    whole = back if structure.mirrored else back - late
+    durations = np.concatenate([ahead, whole, late, back - late, result.step.pairs])
+    passes = _scheduled(schedule(structure.pp, structure.vpp, shown, kind), durations)
     names = [block.name for block in priced.blocks]
+    # Of the chunk that runs against the ranks, the stages lie the other way round.
+    stages = np.concatenate([structure.counts, structure.counts[::-1]]) if structure.mirrored else structure.counts
     step_s = float(result.step.seconds[0, 0])
     ending = sum(float(result.step.term(term)[0, 0]) for term in ("optimizer", "dp_communication_exposed"))
     if shown == structure.micro_batches:
@@ -123,54 +131,28 @@ def timeline(resolved: Resolved, system: str) -> Timeline:
         ending_s=ending,
         step_s=step_s,
         blocks={block.name: block_intervals(result, row, network) for row, block in enumerate(priced.blocks)},
-        stages=tuple(
-            {name: int(count) for name, count in zip(names, row, strict=True) if count} for row in structure.counts
-        ),
+        stages=tuple({name: int(count) for name, count in zip(names, row, strict=True) if count} for row in stages),
+        mirrored=structure.mirrored,
     )
 
 
 def _shown(structure: Structure) -> int:
     """Micro-batches to show: all, or whole rounds of the first ones; the schedule repeats itself after a few."""
     rounds = LIMIT_PASSES // (2 * structure.pp**2 * structure.vpp)
-    return min(structure.micro_batches, max(1, min(rounds, STEADY_DEPTHS)) * structure.pp)
+    # DualPipe needs two rounds to fill its pipeline.
+    least = 2 if structure.mirrored else 1
+    return min(structure.micro_batches, max(least, min(rounds, STEADY_DEPTHS)) * structure.pp)
 
 
-def _scheduled(
-    orders: Sequence[Sequence[tuple[str, int, int]]], stages: int, seconds: Mapping[str, np.ndarray]
-) -> tuple[Pass, ...]:
-    """Passes in the order of their ranks, each as early as its rank and the pass it depends on allow.
-
-    Args:
-        orders: passes of each rank.
-        stages: virtual stages.
-        seconds: of each kind of pass by virtual stage.
-    """
-    pp = len(orders)
-    done: dict[tuple[str, int, int], float] = {}
-    free, position = [0.0] * pp, [0] * pp
-    passes: list[Pass] = []
-    while any(place < len(order) for place, order in zip(position, orders, strict=True)):
-        for rank, order in enumerate(orders):
-            while position[rank] < len(order):
-                kind, chunk, micro_batch = order[position[rank]]
-                stage = chunk * pp + rank
-                needs = _needs(kind, stage, micro_batch, stages)
-                if needs is not None and needs not in done:
-                    break
-                start = max(free[rank], done[needs] if needs else 0.0)
-                end = start + float(seconds[kind][stage])
-                passes.append(Pass(rank, chunk, micro_batch, kind, start, end))
-                done[kind, stage, micro_batch] = free[rank] = end
-                position[rank] += 1
+def _scheduled(plan: Schedule, durations: np.ndarray) -> tuple[Pass, ...]:
+    """Passes in the order of their ranks, each as early as its rank and the passes it depends on allow."""
+    ends = finish_times(durations[:, None], plan)[1:, 0]
+    starts = ends - durations[plan.durations]
+    passes = [
+        Pass(rank, item[1], item[2], item[0], float(start), float(end), item[3] if len(item) == 4 else None)
+        for (rank, item), start, end in zip(plan.passes, starts, ends, strict=True)
+    ]
     return tuple(sorted(passes, key=lambda each: (each.rank, each.start_s)))
-
-
-def _needs(kind: str, stage: int, micro_batch: int, stages: int) -> tuple[str, int, int] | None:
-    if kind == "F":
-        return ("F", stage - 1, micro_batch) if stage else None
-    if kind == "W":
-        return "B", stage, micro_batch
-    return ("B", stage + 1, micro_batch) if stage + 1 < stages else ("F", stage, micro_batch)
 
 
 def block_intervals(result: Evaluation, row: int, network: Network) -> tuple[Interval, ...]:

@@ -23,13 +23,16 @@ from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.optimizer import block_parameters, gradient_transfers
+from hyscale_model.step.once import host_seconds
+from hyscale_model.step.optimizer import Held, gradient_transfers, host_step, inner_transfers
 from hyscale_model.step.passes import sends_of_ranks, stage_send
 from hyscale_model.step.pipeline import structures
 from hyscale_model.timeline import block_intervals
 
+# Groups whose exchange a layout may hide behind work outside its block.
+HIDDEN_LATER = ("ep", "tp")
 # Group of a collective -> the group under which a prediction counts its time.
-COUNTED_UNDER: Mapping[str, str] = {"edp": "dp", "etp": "ep"}
+COUNTED_UNDER: Mapping[str, str] = {"edp": "dp", "odp": "dp", "oedp": "dp", "etp": "ep"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +202,7 @@ def _in_blocks(result: Evaluation, network: Network) -> Iterator[Collective]:
     for each, runs in intervals:
         counted = COUNTED_UNDER.get(each.stream, each.stream)
         hidden = nominal(result.step.hidden.get(counted, result.step.hidden.get(each.stream, np.zeros(1))))
-        further = max(hidden - beside[counted], 0.0)
+        further = max(hidden - beside[counted], 0.0) if counted in HIDDEN_LATER else 0.0
         open_share = 1 - min(further / waited[counted], 1.0) if waited[counted] else 1.0
         assert each.transfer is not None
         yield Collective(
@@ -228,14 +231,36 @@ def _once(name: str, transfer: Transfer, runs: float, each_s: float, exposed_s: 
     )
 
 
-def _exchange(result: Evaluation, network: Network, held: np.ndarray) -> Iterator[Collective]:
-    """Gradients reduced and parameters gathered once a step, with what the step shows of them shared out."""
+def _exchange(result: Evaluation, network: Network, counts: np.ndarray) -> Iterator[Collective]:
+    """What a rank sends once a step: gradients, parameters, parts of matrices for Muon, copies of the host's optimizer.
+
+    What the step shows of gradients and parameters is shared out in proportion.
+    """
     case: Scenario = result.case
-    shared, experts = (float(held @ part[:, 0, 0]) for part in block_parameters(case))
-    transfers = [each for each in gradient_transfers(case, shared, experts) if nominal(network.seconds(each))]
+    held = Held.of(case, counts[None, :]).rank(0)
+    inner = [each for each in inner_transfers(case, counts) if nominal(network.seconds(each))]
+    exchanged = gradient_transfers(case, result.sizes, held.shared, held.experts)
+    transfers = [each for each in exchanged if nominal(network.seconds(each))]
     total = sum(nominal(network.seconds(each)) for each in transfers)
     exposed = nominal(result.step.term("dp_communication_exposed"))
-    names = {"reduce_scatter": "gradients", "all_gather": "parameters"}
+    exposed -= sum(nominal(network.seconds(each)) for each in inner)
+    names = {
+        "reduce_scatter": "gradients",
+        "all_reduce": "gradients of all instances",
+        "all_gather": "parameters",
+    }
     for each in transfers:
         seconds = nominal(network.seconds(each))
         yield _once(names[each.kind], each, 1.0, seconds, exposed * seconds / total)
+    for each in inner:
+        seconds = nominal(network.seconds(each))
+        yield _once("matrices of the optimizer", each, 1.0, seconds, seconds)
+    host = host_step(case, result.sizes, held)
+    if host is not None:
+        copies = {"gradients to the host": host.out, "parameters from the host": host.back}
+        optimizer = np.asarray(result.step.term("optimizer"))[:1, :1]
+        hidden = nominal(host_seconds(case, host, network, optimizer)[1])
+        whole = sum(nominal(network.seconds(each)) for each in copies.values())
+        for name, each in copies.items():
+            seconds = nominal(network.seconds(each))
+            yield _once(name, each, 1.0, seconds, seconds * max(1 - hidden / whole, 0.0))

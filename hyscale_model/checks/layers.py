@@ -21,7 +21,8 @@ from hyscale_model.checks.kernels import USUAL_PROFILE, errors_of
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.families import anatomy
-from hyscale_model.memory.kept import layer_input_bytes
+from hyscale_model.layers.kept import layer_input_bytes
+from hyscale_model.layers.tiles import TOGETHER
 from hyscale_model.memory.moments import SCALED_KINDS
 from hyscale_model.memory.stages import KINDS, StageMemory
 from hyscale_model.prediction import Origin
@@ -35,10 +36,13 @@ from hyscale_model.summary import interval
 GROUP = "layers"
 # What stands beside a prediction: the whole step of a layer, one of its parts, its memory.
 TIME, PART, MEMORY = "time", "part", "memory"
+# What was measured where queries share a pass in another way than in the kernels that are predicted: no bar is over it.
+OTHER_KERNELS = "other kernels"
 MEDIAN_BAR, WORST_BAR, MEMORY_BAR = 0.06, 0.12, 0.03
 # Share of keys that neighbours have in common where nobody has counted it.
 USUAL_SHARED_KEYS = 0.9
 GPUS_PER_NODE = 8
+_NOTE = "measured with kernels in which {} queries share a pass over their keys"
 _PROJECTED = ("projections", "output")
 # Measured phases -> the terms of a prediction that they are; the rest is projections and passes.
 PARTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -93,6 +97,11 @@ class Layer:
             ranks=row["shape"]["ranks"],
             shared_keys=row["shared_keys"],
         )
+
+    @property
+    def pairs(self) -> bool:
+        """Whether its system pairs queries."""
+        return layer_scenario(self, "h200").systems[0].sparse_attention == "query_pairs"
 
     @property
     def id(self) -> str:
@@ -203,7 +212,11 @@ def layer_rows(profile: str | None, draws: int, seed: int) -> list[dict[str, Any
             layer = Layer.of(row)
             known = (ahead or {}).get(layer.id)
             result = known or as_json(predict_layer(layer, gpu, rates, draws, seed))
-            found += _compared(layer, gpu, row, result, f"{name}, profile {rates.name}{', in advance' * bool(known)}")
+            source = f"{name}, profile {rates.name}{', in advance' * bool(known)}"
+            rows = list(_compared(layer, gpu, row, result, source))
+            if data["together"] != TOGETHER and layer.pairs:
+                rows = [row | {"split": OTHER_KERNELS, "note": _NOTE.format(data["together"])} for row in rows]
+            found += rows
     return found
 
 

@@ -16,9 +16,9 @@ from hyscale_model.report.units import finite, gb_per_s, percent, seconds, signi
 HEIGHT = 340
 # Pixels of the widest link and of the narrowest that is drawn.
 WIDEST, NARROWEST = 14.0, 1.0
-_LAYERS = {"pcie": 0, "nvlink": 1, "adapter": 3}
+_LAYERS = {"host": 0, "nvlink": 1, "adapter": 3}
 _GPUS = 2
-_KINDS = {"nvlink": "NVLink", "adapter": "network adapter", "pcie": "PCIe"}
+_KINDS = {"nvlink": "NVLink", "adapter": "network adapter", "host": "PCIe or NVLink-C2C"}
 
 
 def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> go.Figure:

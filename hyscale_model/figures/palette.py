@@ -29,6 +29,7 @@ _TERMS: Mapping[str, str] = {
     "moe": "feed_forward",
     "dense_ffn": "feed_forward",
     "waiting": "idle",
+    "host_bound": "idle",
     "pp_bubble": "idle",
     "optimizer": "state",
     "offload": "communication",

@@ -14,7 +14,13 @@ from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import seconds
 from hyscale_model.timeline import COMPUTE, Interval, Timeline
 
-_KINDS: Mapping[str, str] = {"F": "forward", "B": "recomputation and backward", "W": "weight gradients put off"}
+_KINDS: Mapping[str, str] = {
+    "F": "forward",
+    "P": "forward beside another backward",
+    "B": "recomputation and backward",
+    "I": "backward without weight gradients",
+    "W": "weight gradients put off",
+}
 _RANK_HEIGHT = 30
 _STREAM_HEIGHT = 46
 
@@ -24,7 +30,14 @@ def pipeline(found: Timeline, system: str, origin: str, theme: Theme) -> go.Figu
     names = [f"stage {rank}" for rank in sorted({each.rank for each in found.passes})]
     factor, unit, _ = scale_of(found.step_s)
     traces: list[dict[str, Any]] = []
-    for kind, colour in (("F", theme.emphasis), ("B", theme.muted), ("W", FAMILIES["feed_forward"][0])):
+    colours = {
+        "F": theme.emphasis,
+        "P": FAMILIES["attention"][0],
+        "B": theme.muted,
+        "I": FAMILIES["other"][0],
+        "W": FAMILIES["feed_forward"][0],
+    }
+    for kind, colour in colours.items():
         mine = [each for each in found.passes if each.kind == kind]
         if not mine:
             continue

@@ -12,7 +12,7 @@ from hyscale_model.importers.megatron_model import Fields, read_model
 from hyscale_model.importers.megatron_reader import DEFAULT, Reader
 from hyscale_model.importers.patterns import pipeline_layout
 from hyscale_model.scenario.fields import choices, hints
-from hyscale_model.scenario.schema import Layout, RecomputeModule, Training
+from hyscale_model.scenario.schema import GraphModule, Layout, RecomputeModule, Training
 
 # How context parallelism exchanges keys -> names the schema may have for it.
 _CONTEXT = {
@@ -25,6 +25,7 @@ _CONTEXT = {
 # Names of switches that the layout has too, with dashes.
 _OVERLAPS = ("overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "overlap-moe-expert-parallel-comm")
 _MODULES = get_args(RecomputeModule)
+_GRAPH_MODULES = get_args(GraphModule)
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _BACKENDS = {"tilelang": "tilelang", "cudnn": "cudnn", "none": "unfused"}
 
@@ -121,6 +122,9 @@ def _layout(reader: Reader, model: Fields) -> Fields:
     name = "interleaved" if fields["vpp"].value > 1 else "1f1b"
     fields["schedule"] = Entry(name, f"vpp = {fields['vpp'].value}", stated=False)
     fields["zero"] = _sharding(reader)
+    instances = reader.whole("num-distributed-optimizer-instances")
+    if instances is not None and fields["zero"].value:
+        fields["num_distributed_optimizer_instances"] = instances
     if fields["cp"].value > 1:
         _context(reader, fields, sparse="index_topk" in model)
     else:
@@ -232,7 +236,7 @@ def _training(reader: Reader, sparse: bool) -> Fields:
     implementation = reader.text("cross-entropy-fusion-impl") or "native"
     if reader.flag("cross-entropy-loss-fusion").value and implementation in ("native", "te"):
         fields["cross_entropy_fusion"] = Entry(implementation, reader.origin("cross-entropy-loss-fusion"))
-    optimizer = reader.text("optimizer") or "adam"
+    optimizer = (reader.text("optimizer") or "adam").removeprefix("dist_")
     if optimizer not in choices(hints(Training)["optimizer"]):
         reader.note("optimizer", "not expressed: adam is assumed")
         fields["optimizer"] = Entry("adam", "the nearest that the model knows", stated=False)
@@ -240,6 +244,7 @@ def _training(reader: Reader, sparse: bool) -> Fields:
         fields["optimizer"] = Entry(optimizer, reader.origin("optimizer"))
     else:
         fields["optimizer"] = Entry(optimizer, DEFAULT, stated=False)
+    fields |= _offload(reader) | _graphs(reader)
     narrow, wide = reader.flag("grad-reduce-in-bf16"), reader.flag("accumulate-allreduce-grads-in-fp32")
     if narrow.value:
         fields["gradient_precision"] = Entry("bf16", narrow.origin)
@@ -251,6 +256,51 @@ def _training(reader: Reader, sparse: bool) -> Fields:
     forced = reader.flag("moe-router-force-load-balancing")
     if forced.value:
         fields["moe_imbalance"] = Entry(1.0, forced.origin)
+    return fields
+
+
+def _offload(reader: Reader) -> Fields:
+    """Optimizer states and activations in host memory, and Muon's constants, where they are given."""
+    fields: Fields = {}
+    for name in ("optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d"):
+        flag = reader.flag(name)
+        if flag.value:
+            fields[name.replace("-", "_")] = flag
+    share = reader.text("optimizer-offload-fraction")
+    if share is not None and fields:
+        try:
+            fields["optimizer_offload_fraction"] = Entry(float(share), reader.origin("optimizer-offload-fraction"))
+        except ValueError:
+            reader.note("optimizer-offload-fraction", "not a number: all of the optimizer is assumed to be offloaded")
+    for name in ("cpu-offloading-num-layers", "muon-num-ns-steps"):
+        count = reader.whole(name)
+        if count is not None:
+            fields[name.replace("-", "_")] = count
+    mode = reader.text("muon-tp-mode")
+    if mode in choices(hints(Training)["muon_tp_mode"]):
+        fields["muon_tp_mode"] = Entry(mode, reader.origin("muon-tp-mode"))
+    return fields
+
+
+def _graphs(reader: Reader) -> Fields:
+    """CUDA graphs; the scope of older releases names modules, or the whole iteration."""
+    fields: Fields = {}
+    text, enabled = reader.text("cuda-graph-impl"), reader.flag("enable-cuda-graph")
+    name = "cuda-graph-impl" if text is not None else "enable-cuda-graph"
+    impl = text if text is not None else "local" if enabled.value else None
+    scope_name = next((each for each in ("cuda-graph-modules", "cuda-graph-scope") if each in reader), None)
+    scope = (reader.text(scope_name) or "").replace(",", " ").split() if scope_name else []
+    if impl is not None and impl != "none" and "full_iteration" in scope:
+        impl, scope = "full_iteration", []
+    if impl in choices(hints(Training)["cuda_graph_impl"]):
+        fields["cuda_graph_impl"] = Entry(impl, reader.origin(name))
+    elif impl is not None:
+        reader.note(name, "not expressed: the host launches every kernel")
+    known = [each for each in scope if each in _GRAPH_MODULES]
+    if scope_name and known:
+        fields["cuda_graph_modules"] = Entry(known, reader.origin(scope_name))
+    if scope_name and len(known) < len(scope):
+        reader.note(scope_name, f"not expressed: {', '.join(each for each in scope if each not in known)}")
     return fields
 
 

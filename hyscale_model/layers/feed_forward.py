@@ -112,6 +112,7 @@ def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, pass
         / ffn.matrices,
         # One product an expert (Transformer Engine's GroupedLinear), on several streams.
         launches=2 * passes * ffn.experts / layout.ep / EXPERT_STREAMS,
+        host_launches=2 * passes * ffn.experts / layout.ep,
         units=lambda: {"values": written},
         turns=lambda sms: product_turns(copies, (ffn.matrices - 1) * width, sms, ffn.experts / layout.ep),
     )

@@ -9,15 +9,20 @@ Inputs of the indexer are detached, so nothing flows on to the hidden state.
 
 from __future__ import annotations
 
-from hyscale_model.arrays import ceil_div
+from hyscale_model.arrays import Number, ceil_div, maximum
 from hyscale_model.families.anatomy import Core
 from hyscale_model.layers.core import padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.selection import Selector, crowded
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND
 from hyscale_model.layers.tensor_parallel import exchange
+from hyscale_model.scenario.schema import Scenario
 
 TEACHER_PASSES = 2
+# Heads and rows that the teacher without a kernel of its own takes at a time (Megatron-Core), and passes over its
+# scores: product, mask, softmax, sum over heads.
+HEADS_AT_ONCE, ROWS_AT_ONCE = 16, 512
+SCORE_PASSES = 6
 KL_PASSES = 6
 # This project's index loss is not fused: about as many passes, each of so many entries (hyscale_kernels/index_loss).
 OWN_KL_PASSES, OWN_KL_ENTRIES = 20, 2**22
@@ -31,27 +36,45 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
     attended = rows.selected * core.entry_tokens
     kept = rows.queries * rows.selected
     keys = sizes.held_tokens * core.gathered_values
-    teacher = Operation(
-        family="index_teacher",
-        flops=TEACHER_PASSES * 2 * sizes.tokens * heads * attended * core.key_width * padded_rows(shared) / shared,
-        hbm_bytes=TEACHER_PASSES * BF16_BYTES * (sizes.tokens * heads * core.key_width + keys) + FP32_BYTES * kept,
-        launches=TEACHER_PASSES,
-    )
-    passes, launches = KL_PASSES, 4
-    if selector.system.backend == OWN_BACKEND:
-        passes, launches = OWN_KL_PASSES, OWN_KL_PASSES * ceil_div(kept, OWN_KL_ENTRIES)
+    if case.training.index_teacher == "chunked":
+        teacher = _chunked(sizes.tokens, heads, attended, core, case)
+    else:
+        teacher = Operation(
+            family="index_teacher",
+            flops=TEACHER_PASSES * 2 * sizes.tokens * heads * attended * core.key_width * padded_rows(shared) / shared,
+            hbm_bytes=TEACHER_PASSES * BF16_BYTES * (sizes.tokens * heads * core.key_width + keys) + FP32_BYTES * kept,
+            launches=TEACHER_PASSES,
+        )
+    own = selector.system.backend == OWN_BACKEND
+    passes, launches = (OWN_KL_PASSES, OWN_KL_PASSES * ceil_div(kept, OWN_KL_ENTRIES)) if own else (KL_PASSES, 4)
     divergence = Operation(family="elementwise", hbm_bytes=passes * FP32_BYTES * kept, launches=launches)
-    # Another forward than that of a backend which leaves the teacher itself.
-    made = (
-        ()
-        if selector.system.backend == OWN_BACKEND
-        else (Task(name="index_loss.teacher", term="index_loss", work=teacher),)
-    )
+    # This project's attention leaves the teacher itself.
+    made = () if own else (Task(name="index_loss.teacher", term="index_loss", work=teacher),)
     return (
         *made,
         # Probabilities are summed over the heads of all tensor ranks.
         *exchange("tp.teacher", "reduce_scatter", case, FP32_BYTES * sizes.tokens * rows.selected),
         Task(name="index_loss.kl", term="index_loss", work=divergence),
+    )
+
+
+def _chunked(tokens: Number, heads: Number, attended: Number, core: Core, case: Scenario) -> Operation:
+    """The teacher without a kernel of its own: keys gathered, turned to FP32 and multiplied for 16 heads at a time.
+
+    A gathered key value is read and written in BF16, read and written again as FP32, and read by the product: 14 bytes
+    for each chunk of heads; scores pass through memory ``SCORE_PASSES`` times in FP32. Products are FP32, without
+    tensor cores.
+    """
+    gathered = tokens * attended * core.key_width * maximum(core.groups / case.layout.tp, 1)
+    chunks = maximum(heads / HEADS_AT_ONCE, 1)
+    copied = 2 * BF16_BYTES + BF16_BYTES + 2 * FP32_BYTES
+    scores = FP32_BYTES * SCORE_PASSES * tokens * heads * attended
+    rows = maximum(tokens / ROWS_AT_ONCE, 1)
+    return Operation(
+        family="index_teacher.chunked",
+        sm_work=2 * tokens * heads * attended * core.key_width,
+        hbm_bytes=copied * gathered * chunks + scores,
+        launches=8 * rows * chunks,
     )
 
 

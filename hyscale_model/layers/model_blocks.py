@@ -7,11 +7,14 @@ from functools import lru_cache
 import numpy as np
 
 from hyscale_model.families import Anatomy, anatomy
+from hyscale_model.families.anatomy import Attention, FeedForward
 from hyscale_model.layers.attention import core_block, input_block, output_block
 from hyscale_model.layers.ends import embedding_block, head_block, prediction_block
 from hyscale_model.layers.feed_forward import feed_forward_block
 from hyscale_model.layers.hyper import hyper_block
+from hyscale_model.layers.kept import attention_kept, feed_forward_kept, layer_input_bytes
 from hyscale_model.layers.memo import Memo
+from hyscale_model.layers.offload import with_offload
 from hyscale_model.layers.operation import Block, Factor
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import LayerScope, Scenario
@@ -35,13 +38,13 @@ def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tu
     for attention in body.attentions:
         name = attention.kind
         blocks += [
-            memo.part(f"{name}.input", case, (), lambda a=attention: input_block(case, sizes, a, hidden)),  # type: ignore[misc]
+            memo.part(f"{name}.input", case, (), lambda a=attention: _input(case, sizes, a, body)),  # type: ignore[misc]
             core_block(case, sizes, attention, factor, memo),
             memo.part(f"{name}.output", case, (), lambda a=attention: output_block(case, sizes, a, hidden)),  # type: ignore[misc]
         ]
     for ffn in body.feed_forwards:
         blocks.append(
-            memo.part(ffn.kind, case, ("dispatcher",), lambda f=ffn: feed_forward_block(case, sizes, f, hidden))  # type: ignore[misc]
+            memo.part(ffn.kind, case, ("dispatcher",), lambda f=ffn: _feed_forward(case, sizes, f, body))  # type: ignore[misc]
         )
     if body.streams > 1:
         blocks.append(memo.part("hyper", case, (), lambda: hyper_block(sizes, body)))
@@ -52,6 +55,21 @@ def model_blocks(case: Scenario, sizes: Sizes, factor: Factor, memo: Memo) -> tu
         memo.part("head", case, (), lambda: head_block(case, sizes, body)),
     ]
     return tuple(blocks)
+
+
+def _input(case: Scenario, sizes: Sizes, attention: Attention, body: Anatomy) -> Block:
+    """With the copies of what the whole attention keeps, or of the layer's input where all else is recomputed."""
+    block = input_block(case, sizes, attention, body.hidden)
+    if case.training.recompute == "full":
+        return with_offload(block, case, layer_input_bytes(case, sizes, body))
+    return with_offload(block, case, attention_kept(case, sizes, attention, body).stored)
+
+
+def _feed_forward(case: Scenario, sizes: Sizes, ffn: FeedForward, body: Anatomy) -> Block:
+    block = feed_forward_block(case, sizes, ffn, body.hidden)
+    if case.training.recompute == "full":
+        return block
+    return with_offload(block, case, feed_forward_kept(case, sizes, ffn, body).stored)
 
 
 @lru_cache(maxsize=1024)

@@ -17,8 +17,9 @@ Phase = Literal["forward", "recompute", "backward"]
 TransferKind = Literal[
     "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "deepep", "send", "to_host", "from_host"
 ]
-# Parallel dimensions; edp: data-parallel ranks of experts, host: the memory of the node.
-GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "host"]
+# Parallel dimensions; edp: data-parallel ranks of experts; odp, oedp: the same place in each instance of the
+# distributed optimizer; host: the memory of the node.
+GroupName = Literal["cp", "ep", "etp", "tp", "pp", "dp", "edp", "odp", "oedp", "host"]
 # Names a dimensionless factor of the profile (overhead of an epilogue, overlap of neighbours) and gives its draws.
 Factor: TypeAlias = Callable[[str], Number]
 
@@ -35,7 +36,8 @@ class Operation:
         fp8: 1 where operands are FP8, else BF16.
         inverse_depth: mean of 1 over the length that is summed over, of the products of a matrix kernel; 0: a kernel
             whose rate does not depend on it.
-        launches: kernels launched.
+        launches: kernels launched, one after another; ``host_launches``: by the host in all, where several streams take
+            them at once; None: the same.
         units: further work by unit, as calibrations count it (see ``hyscale_calibration.work``); asked for only
             where a profile prices it, since most profiles do not.
         turns: SMs -> time of whole turns of them over work spread evenly; None: it spreads by itself.
@@ -49,6 +51,7 @@ class Operation:
     fp8: Number = 0.0
     inverse_depth: Number = 0.0
     launches: Number = 1
+    host_launches: Number | None = None
     units: Callable[[], Mapping[str, Number]] | None = None
     turns: Callable[[int], Number] | None = None
     passed_bytes: Number = 0.0

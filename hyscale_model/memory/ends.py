@@ -21,8 +21,8 @@ import numpy as np
 
 from hyscale_model.arrays import Number, where
 from hyscale_model.families.anatomy import Anatomy
+from hyscale_model.layers.kept import shard_tokens
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
-from hyscale_model.memory.kept import shard_tokens
 from hyscale_model.scenario.schema import Scenario
 
 CUBLAS_WORKSPACE_BYTES = 32 * 2**20

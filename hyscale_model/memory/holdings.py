@@ -6,25 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hyscale_model.step.optimizer import Held
+
 
 @dataclass(frozen=True, slots=True)
 class Stages:
     """What each pipeline rank holds, for all points; arrays have shape (ranks, points, draws).
 
     Attributes:
-        held: parameters on the GPU, (replicated over context ranks, experts).
+        held: parameters on the GPU.
         runs: blocks by name.
         in_flight: micro-batches whose activations are held at the peak, in units of all the rank's layers.
     """
 
-    held: tuple[np.ndarray, np.ndarray]
+    held: Held
     runs: dict[str, np.ndarray]
     in_flight: np.ndarray
-
-
-def in_flight(rank: int, pp: int, vpp: int, micro_batches: int) -> float:
-    """Micro-batches whose activations a rank holds at its peak, in units of all its layers."""
-    if vpp == 1:
-        return float(min(micro_batches, pp - rank))
-    chunks = min(micro_batches * vpp, 2 * (pp - rank - 1) + (vpp - 1) * pp + 1)
-    return chunks / vpp

@@ -11,11 +11,7 @@ import numpy as np
 from hyscale_model.arrays import Number
 from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.families.anatomy import Attention
-from hyscale_model.layers.selection import KEEPS_INDICES
-from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.ends import head_activations, logits_bytes
-from hyscale_model.memory.holdings import Stages
-from hyscale_model.memory.kept import (
+from hyscale_model.layers.kept import (
     Kept,
     attention_gradients,
     attention_kept,
@@ -23,6 +19,11 @@ from hyscale_model.memory.kept import (
     feed_forward_kept,
     layer_input_bytes,
 )
+from hyscale_model.layers.offload import BUFFERED_LAYERS, offloaded_share
+from hyscale_model.layers.selection import KEEPS_INDICES
+from hyscale_model.layers.sizes import Sizes
+from hyscale_model.memory.ends import head_activations, logits_bytes
+from hyscale_model.memory.holdings import Stages
 from hyscale_model.memory.selection import SelectionBytes, selection_bytes
 from hyscale_model.scenario.schema import Scenario
 
@@ -89,8 +90,24 @@ class Moments:
         if not self.full:
             for ffn in body.feed_forwards:
                 self.stored = self.stored + flying * runs[ffn.kind] * self.kept[ffn.kind].stored
+        self._offload(start, body)
         self.reserved = self.allocator * self.stored
         self.reserved_indices = self.allocator * self.indices
+
+    def _offload(self, start: Number, body: Anatomy) -> None:
+        """Take out what lies in host memory, but for the layers that come and go."""
+        share = offloaded_share(self.case)
+        self.on_host: Number = share * self.stored
+        if not share:
+            return
+        runs = self.stages.runs
+        widest: Number = 0.0
+        for attention in body.attentions:
+            here = runs[f"{attention.kind}.core"] > 0
+            widest = np.maximum(widest, here * (start if self.full else self.kept[attention.kind].stored))
+        behind = [(runs[ffn.kind] > 0) * self.kept[ffn.kind].stored for ffn in body.feed_forwards]
+        layer = widest if self.full else widest + np.maximum.reduce(np.broadcast_arrays(*behind))
+        self.stored = np.minimum(self.stored, (1 - share) * self.stored + share * BUFFERED_LAYERS * layer)
 
     def _gathered(self, own: Number | None, sparse: bool = True) -> Number:
         """Gathered keys: of all sparse layers in flight without recomputation, else of the layer at work.

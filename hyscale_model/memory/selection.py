@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hyscale_model.arrays import Number, equals, maximum, minimum, where
 from hyscale_model.families.anatomy import Attention
 from hyscale_model.layers.attention import gathered_bytes
+from hyscale_model.layers.core import LEFT_BYTES
 from hyscale_model.layers.selection import (
     Selector,
     candidate_bytes,
@@ -15,7 +16,7 @@ from hyscale_model.layers.selection import (
     score_table_bytes,
     topk_output_bytes,
 )
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 
@@ -52,7 +53,11 @@ def selection_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> Selec
     values: Number = sizes.held_tokens * core.gathered_values
     indexed: Number = trains_index * sizes.held_tokens * index.head_dim / index.ratio if index else 0.0
     # One after the other: sums of the first are rounded and gone before those of the second.
-    gradients = BF16_BYTES * (values + indexed) + FP32_BYTES * maximum(values, indexed)
+    rounded = BF16_BYTES * values
+    if index and case.systems[0].backend == OWN_BACKEND:
+        # While sums grow two launches' buffers are there, what is left of them when sums are rounded.
+        rounded = maximum(2 * LEFT_BYTES, rounded + LEFT_BYTES)
+    gradients = rounded + BF16_BYTES * indexed + FP32_BYTES * maximum(values, indexed)
     if index is None:
         # Dense attention reads its own keys where no rank has others.
         alone = core.form == "dense" and core.ratio == 1

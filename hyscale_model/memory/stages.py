@@ -16,12 +16,12 @@ from hyscale_model.families import anatomy
 from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.ends import workspace_bytes
-from hyscale_model.memory.holdings import Stages, in_flight
+from hyscale_model.memory.holdings import Stages
 from hyscale_model.memory.moments import SCALED_KINDS, Moments
-from hyscale_model.memory.sharding import static_bytes
+from hyscale_model.memory.sharding import host_state_bytes, static_bytes
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.scenario.schema import Scenario
-from hyscale_model.step.optimizer import block_parameters
+from hyscale_model.step.optimizer import Held, block_parameters
 from hyscale_model.step.pipeline import Structure
 
 KINDS = tuple(MEMORY_KINDS)
@@ -38,6 +38,7 @@ class StageMemory:
         at: bytes by (moment, kind) that come on top, likewise.
         stored: bytes of activations that wait for their backward when most micro-batches are in flight, likewise.
         allocator: bytes reserved per byte in use.
+        on_host: bytes of optimizer state and activations in host memory, likewise.
     """
 
     moments: tuple[str, ...]
@@ -46,6 +47,7 @@ class StageMemory:
     at: dict[tuple[str, str], Number]
     stored: Number
     allocator: Number
+    on_host: Number
 
     def peak(self) -> np.ndarray:
         """Largest total of any stage and moment, shape (points, draws)."""
@@ -76,6 +78,10 @@ class StageMemory:
         allocated: np.ndarray = kinds @ weights
         return allocated
 
+    def nominal_on_host(self) -> float:
+        """``on_host`` of the rank that has most of it, at the nominal point."""
+        return float(_nominal(self.on_host).max())
+
     def nominal_stored(self) -> np.ndarray:
         """``stored`` at the nominal point, shape (stages,)."""
         return np.broadcast_to(_nominal(self.stored), self.totals.shape[:1])
@@ -87,25 +93,23 @@ def stages_of(case: Scenario, pipeline: Sequence[Structure], shape: tuple[int, i
     Points of one structure share what they hold, as arrays of one point and draw.
     """
     pp, names = pipeline[0].pp, block_names(anatomy(case.model))
-    parameters = block_parameters(case)
     if len(pipeline) == 1:
         (group,) = pipeline
-        held = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
-        shared, experts = (np.einsum("rb,bpd->rpd", group.rank_counts, part) for part in parameters)
         runs = {name: group.rank_counts[:, row, None, None] for row, name in enumerate(names)}
-        return Stages(held=(shared, experts), runs=runs, in_flight=np.array(held)[:, None, None])
+        held = Held.of(case, group.rank_counts)
+        return Stages(held=held, runs=runs, in_flight=group.in_flight[:, None, None])
     counts = np.empty((pp, len(names), shape[0] * shape[1]))
     flying = np.empty((pp, counts.shape[-1]))
     for group in pipeline:
         counts[:, :, group.columns] = group.rank_counts[:, :, None]
-        held = [in_flight(rank, pp, group.vpp, group.micro_batches) for rank in range(pp)]
-        flying[:, group.columns] = np.array(held)[:, None]
+        flying[:, group.columns] = group.in_flight[:, None]
     by_point = counts.reshape(pp, len(names), *shape)
-    held_parameters = [
-        np.einsum("rbpd,bpd->rpd", by_point, np.broadcast_to(part, (len(names), *shape))) for part in parameters
-    ]
+    parameters = [np.broadcast_to(part, (len(names), *shape)) for part in block_parameters(case)]
+    ends = [names.index("embedding"), names.index("head")]
+    whole = [np.einsum("rbpd,bpd->rpd", by_point, part) for part in parameters]
+    outside = [np.einsum("rbpd,bpd->rpd", by_point[:, ends], part[ends]) for part in parameters]
     return Stages(
-        held=(held_parameters[0], held_parameters[1]),
+        held=Held(*whole, *outside),
         runs={name: by_point[:, row] for row, name in enumerate(names)},
         in_flight=flying.reshape(pp, *shape),
     )
@@ -126,14 +130,15 @@ def stage_memory(
     """
     ranks = stages.in_flight.shape[0]
     workspaces = workspace_bytes(case, sizes, anatomy(case.model), stages.runs)
-    always = static_bytes(case, sizes, stages) | {"workspaces": workspaces, "framework": framework}
+    always = static_bytes(case, sizes, stages.held) | {"workspaces": workspaces, "framework": framework}
     found = Moments(case, sizes, stages, allocator)
     moments = (*dict.fromkeys(moment for moment, _ in found.at), "optimizer step")
     fixed = sum(always.values())
     totals = np.empty((ranks, len(moments), *shape))
     for index, moment in enumerate(moments):
         totals[:, index] = sum((value for (when, _), value in found.at.items() if when == moment), start=fixed)
-    return StageMemory(moments, totals, always, found.at, found.stored, allocator)
+    on_host = host_state_bytes(case, sizes, stages.held) + found.on_host
+    return StageMemory(moments, totals, always, found.at, found.stored, allocator, on_host)
 
 
 def _nominal(value: Number) -> np.ndarray:

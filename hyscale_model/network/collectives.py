@@ -7,7 +7,7 @@ A group of g ranks with m of them on a node moves, for a payload of B bytes,
     deepep                       the larger of B n (nodes - 1) / nodes over a rank's own adapter and B r (m - 1) / m
                                  over NVLink, at most at the rate its SMs copy, where a token goes to n nodes, r ranks
     send                         B over an adapter, or NVLink inside a node
-    to_host, from_host           B over PCIe
+    to_host, from_host           B over PCIe or NVLink-C2C
 Bus bandwidth is the link rate times the measured efficiency of the cluster (NCCL tests).
 """
 
@@ -72,7 +72,7 @@ class Network:
     def _cost(self, transfer: Transfer) -> tuple[Number, Number]:
         cluster = self._case.cluster
         if transfer.group == "host":
-            return 1 / (cluster.gpu.pcie_bytes_per_s * cluster.pcie_efficiency), 0.0
+            return 1 / (cluster.gpu.host_bytes_per_s * cluster.pcie_efficiency), 0.0
         ranks = group(transfer.group, self._case, self._sizes)
         if transfer.kind == "deepep":
             return deepep_cost(ranks, cluster, transfer.node_copies, transfer.rank_copies)

@@ -11,7 +11,7 @@ With m of g ranks on each of N nodes and a payload of B bytes, a node sends
     deepep                       B n (N - 1) / N over each rail, B r / m to each rank of the node (a token goes to n
                                  nodes and r ranks)
     send                         B from each rank, to another node where the group has several
-    to_host, from_host           B over PCIe
+    to_host, from_host           B over PCIe or NVLink-C2C
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def leaf(index: int) -> str:
 def node_graph(cluster: Cluster) -> nx.DiGraph:
     """GPUs of a node with their links to the NVSwitch, to their rails and to the host.
 
-    Edges carry ``kind`` (nvlink, adapter or pcie) and ``bytes_per_s``, the rate of the link itself.
+    Edges carry ``kind`` (nvlink, adapter or host) and ``bytes_per_s``, the rate of the link itself.
     """
     graph = nx.DiGraph()
-    links = [(SWITCH, "nvlink", cluster.gpu.nvlink_bytes_per_s), (HOST, "pcie", cluster.gpu.pcie_bytes_per_s)]
+    links = [(SWITCH, "nvlink", cluster.gpu.nvlink_bytes_per_s), (HOST, "host", cluster.gpu.host_bytes_per_s)]
     for index in range(cluster.gpus_per_node):
         rail = (leaf(index), "adapter", cluster.nic_gbit_per_gpu * BYTES_PER_GBIT)
         for end, kind, rate in (*links, *([rail] if cluster.nodes > 1 else [])):
@@ -59,7 +59,7 @@ def node_graph(cluster: Cluster) -> nx.DiGraph:
 
 def kept(transfer: Transfer, kind: str, cluster: Cluster) -> float:
     """Share of a link's rate that a collective reaches."""
-    if kind == "pcie":
+    if kind == "host":
         return float(cluster.pcie_efficiency)
     if kind == "adapter":
         spread = transfer.kind in ("all_to_all", "deepep")

@@ -136,6 +136,8 @@ class Rates:
         self._origins: dict[tuple[str, str, str], Origin] = {}
         # By family and precision; a precision that is drawn counts by the identity of its array, which is held.
         self._known: dict[tuple[str, Any], tuple[Number, _Resources]] = {}
+        # Operations count by identity, and are held.
+        self._uses: dict[Operation, tuple[_Resources, list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]]] = {}
         self._hbm = self._scale(1.0 / (gpu.hbm_bytes_per_s * self._sample("hbm", profile.hbm)), self.serial)
         self._launch_s = self.factor("launch_s")
         self._launch = self.coefficients.register(self._in_step * self._launch_s)
@@ -188,17 +190,21 @@ class Rates:
         edge = self._edge * (1 + operation.fp8)
         return operation.flops * (1 + edge * operation.inverse_depth) / (1 + edge / REFERENCE_DEPTH)
 
-    def _used(
-        self, resources: _Resources, operation: Operation
-    ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
-        """Coefficients and amounts by resource; a fitted law has what tiles lose at their ends in units of its own."""
-        flops = operation.flops if resources.turns else self._flops(operation)
-        return resources.used(operation, self.gpu.sms, flops)
+    def _used(self, operation: Operation) -> tuple[_Resources, list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]]:
+        """What an operation's family uses, with coefficients and amounts by resource, worked out once.
+
+        A fitted law has what tiles lose at their ends in units of its own.
+        """
+        if operation not in self._uses:
+            resources = self._resources(operation)
+            flops = operation.flops if resources.turns else self._flops(operation)
+            self._uses[operation] = resources, resources.used(operation, self.gpu.sms, flops)
+        return self._uses[operation]
 
     def cost(self, operation: Operation) -> Cost:
         """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
-        resources = self._resources(operation)
-        used = [amounts for _, amounts in self._used(resources, operation)]
+        resources, by_resource = self._used(operation)
+        used = [amounts for _, amounts in by_resource]
         parts = [part for resource in used for part in resource]
         launches = operation.launches
         passed = operation.passed_bytes if resources.turns else 0.0
@@ -230,11 +236,8 @@ class Rates:
 
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
-        resources = self._resources(operation)
-        parts = [
-            (name, sum(_first(amount) * each.nominal for each, amount in amounts))
-            for name, amounts in self._used(resources, operation)
-        ]
+        resources, used = self._used(operation)
+        parts = [(name, sum(_first(amount) * each.nominal for each, amount in amounts)) for name, amounts in used]
         resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
         serial, launch_s, in_step = (
             float(each[0, 0]) for each in (resources.serial, resources.launch_s, self._in_step)
@@ -364,23 +367,23 @@ def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[
     """The resource that takes longest at every point and draw, if there is one."""
     if len(used) == 1:
         return used[0]
-    least = [_summed([amount * each.low for each, amount in resource]) for resource in used]
-    most = [_summed([amount * each.high for each, amount in resource]) for resource in used]
+    least, most = [], []
+    for resource in used:
+        low: Number = 0.0
+        high: Number = 0.0
+        for each, amount in resource:
+            low, high = low + amount * each.low, high + amount * each.high
+        least.append(low)
+        most.append(high)
+    if not any(isinstance(value, np.ndarray) for value in least):
+        # Of numbers only the one with the largest least can be it; Python compares them in a hundredth of the time.
+        longest = max(range(len(used)), key=least.__getitem__)
+        others = (value for index, value in enumerate(most) if index != longest)
+        return used[longest] if all(value <= least[longest] for value in others) else None
     for index, resource in enumerate(used):
-        others = most[:index] + most[index + 1 :]
-        # A Python comparison where both are numbers: it costs a hundredth.
-        if all(
-            least[index] >= other
-            if not isinstance(least[index], np.ndarray) and not isinstance(other, np.ndarray)
-            else bool(np.all(least[index] >= other))
-            for other in others
-        ):
+        if all(bool(np.all(least[index] >= other)) for other in most[:index] + most[index + 1 :]):
             return resource
     return None
-
-
-def _summed(values: Sequence[Number]) -> Number:
-    return values[0] if len(values) == 1 else sum(values)
 
 
 def _first(value: Number) -> float:

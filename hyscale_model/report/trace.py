@@ -16,8 +16,21 @@ if TYPE_CHECKING:
 MICROSECONDS = 1e6
 # Stages of a system; the next system's begin behind them.
 _STAGES = 1000
-_KINDS = {"F": "forward", "B": "backward", "W": "weight gradients"}
-_PHASES: Mapping[str, tuple[str, ...]] = {"F": ("forward",), "B": ("recompute", "backward"), "W": ()}
+_KINDS = {
+    "F": "forward",
+    "B": "backward",
+    "W": "weight gradients",
+    "I": "backward of inputs",
+    "P": "forward beside another backward",
+}
+# Blocks of a pair run in turns, which no order of whole blocks shows.
+_PHASES: Mapping[str, tuple[str, ...]] = {
+    "F": ("forward",),
+    "B": ("recompute", "backward"),
+    "W": (),
+    "I": ("recompute", "backward"),
+    "P": (),
+}
 _COMPUTE = "compute"
 
 
@@ -89,12 +102,23 @@ def _in_order(runs: Mapping[str, int]) -> Iterator[str]:
         yield "head"
 
 
+def _sent(each: Pass) -> list[tuple[str, int, int]]:
+    """What a pass has for others when it ends: (F or B, chunk, micro-batch)."""
+    if each.kind == "P":
+        return [("F", each.chunk, each.micro_batch), ("B", 1 - each.chunk, each.other or 0)]
+    return [] if each.kind == "W" else [("B" if each.kind == "I" else each.kind, each.chunk, each.micro_batch)]
+
+
 def _arrows(found: Timeline, ranks: int, base: int) -> Iterator[dict[str, Any]]:
-    place = {(each.kind, each.chunk * ranks + each.rank, each.micro_batch): each for each in found.passes}
+    place = {
+        (kind, chunk * ranks + each.rank, micro): each for each in found.passes for kind, chunk, micro in _sent(each)
+    }
     for (kind, stage, micro_batch), sender in place.items():
-        if kind == "W":
+        against = found.mirrored and stage >= ranks
+        following = stage + (1 if (kind == "F") != against else -1)
+        if found.mirrored and following // ranks != stage // ranks:
             continue
-        receiver = place.get((kind, stage + (1 if kind == "F" else -1), micro_batch))
+        receiver = place.get((kind, following, micro_batch))
         if receiver is None or receiver.rank == sender.rank:
             continue
         arrow = {"cat": "pipeline", "name": "send", "id": f"{base}.{kind}.{stage}.{micro_batch}", "tid": 0}
@@ -109,14 +133,15 @@ def _fullest(moments: Mapping[str, Any], rank: int) -> dict[str, Mapping[str, fl
     rows = list(zip(moments["moments"], moments["stages"][rank], strict=True))
     return {
         kind: max((row for name, row in rows if name.startswith(word)), key=lambda row: sum(row.values()), default={})
-        for kind, word in (("F", "forward"), ("B", "backward"), ("W", "backward"))
+        for kind, word in (("F", "forward"), *((kind, "backward") for kind in "BWIP"))
     }
 
 
 def _counters(
     passes: Sequence[Pass], process: int, memory: Mapping[str, Mapping[str, float]]
 ) -> Iterator[dict[str, Any]]:
-    changes = [(each.start_s, 1) if each.kind == "F" else (each.end_s, -1) for each in passes if each.kind in "FB"]
+    changes = [(each.start_s, 1) for each in passes if each.kind in "FP"]
+    changes += [(each.end_s, -1) for each in passes if each.kind in "BIP"]
     count = 0
     for time, change in sorted(changes):
         count += change

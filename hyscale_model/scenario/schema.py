@@ -50,8 +50,15 @@ class Gpu:
     l2_bytes: Positive
     nvlink_bytes_per_s: Positive
     pcie_bytes_per_s: Positive
+    c2c_bytes_per_s: Positive | None = assumed(None, "no NVLink-C2C: the host is reached over PCIe")
     deepep_bytes_per_s: Positive | None = assumed(None, "DeepEP copies as fast as NVLink takes it")
+    host_slowdown: Positive = assumed(1.0, "an x86 host, whose launches the profile states")
     power_watts: Positive | None = assumed(None, "no power limit of the board stated for this GPU")
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        """Bytes a second of the link to the host, per direction: NVLink-C2C where there is one, else PCIe."""
+        return self.pcie_bytes_per_s if self.c2c_bytes_per_s is None else self.c2c_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,11 @@ class Cluster:
         "of an adapter's rate in all-to-all: DeepEP moves 43 of 50 GB/s over 16 H800 ranks; NCCL over 128 ranks less",
     )
     pcie_efficiency: Fraction = assumed(0.8, "pinned copies keep about 50 of the 64 GB/s of PCIe 5.0 x16")
+    host_bytes_per_s_per_gpu: Positive = assumed(
+        50e9,
+        "of a host's memory, a GPU's share in updating optimizer states: two CPUs of eight channels of DDR5-4800, "
+        "614 GB/s, serve eight GPUs, and threads that stream keep about two thirds",
+    )
     nvlink_efficiency: Fraction = assumed(
         0.75, "all-gather over 8 H100 or H200 GPUs reaches 336 of 450 GB/s at 512 MiB (AIConfigurator NCCL tables)"
     )
@@ -96,8 +108,11 @@ class Layout:
     zero: Annotated[int, BeforeValidator(whole), Field(ge=0, le=3)] = assumed(
         1, "Megatron-LM distributed optimizer, the usual choice for mixture-of-experts models"
     )
+    num_distributed_optimizer_instances: Count = assumed(
+        1, "Megatron-LM default: states are spread over all data and context ranks"
+    )
     sequence_parallel: Flag = assumed(True, "Megatron-LM users set it with tensor parallelism, experts need it")
-    schedule: Literal["1f1b", "interleaved", "zero_bubble"] = assumed(
+    schedule: Literal["1f1b", "interleaved", "zero_bubble", "dualpipe"] = assumed(
         "1f1b", "Megatron-LM default without virtual stages"
     )
     cp_kind: Literal["allgather", "ring", "alltoall"] = assumed(
@@ -139,6 +154,8 @@ class Workload:
     document_lengths: Literal["none"] | Count | DocumentLengths = assumed("none", "each sequence is one document")
 
 
+# Names of Megatron-LM's --cuda-graph-modules.
+GraphModule = Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"]
 # Names of Megatron-LM's --recompute-modules.
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 
@@ -159,10 +176,25 @@ class Training:
     )
     attention_backend: Literal["fused", "unfused"] = assumed("fused", "cuDNN or FlashAttention store no scores")
     cross_entropy_fusion: Literal["none", "native", "te"] = assumed("none", "Megatron-LM default")
-    optimizer: Literal["adam"] = assumed("adam", "Megatron-LM default")
+    optimizer: Literal["adam", "muon"] = assumed("adam", "Megatron-LM default")
+    muon_num_ns_steps: Count = assumed(5, "Megatron-LM default; adam does not use it")
+    muon_tp_mode: Literal["blockwise", "duplicated", "distributed"] = assumed(
+        "blockwise", "Megatron-LM default; adam does not use it"
+    )
     optimizer_state_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM keeps the moments in FP32")
+    optimizer_cpu_offload: Flag = assumed(False, "Megatron-LM default: optimizer states stay on the device")
+    optimizer_offload_fraction: Fraction = assumed(1.0, "Megatron-LM default where the optimizer is offloaded")
+    overlap_cpu_optimizer_d2h_h2d: Flag = assumed(False, "Megatron-LM default: copies and update in turn")
+    cpu_offloading_num_layers: CountOrZero = assumed(0, "Megatron-LM default: activations stay on the device")
+    cuda_graph_impl: Literal["none", "local", "transformer_engine", "full_iteration"] = assumed(
+        "none", "Megatron-LM default: the host launches every kernel"
+    )
+    cuda_graph_modules: tuple[GraphModule, ...] = assumed((), "whole layers; not used without graphs")
     gradient_precision: Literal["fp32", "bf16"] = assumed("fp32", "Megatron-LM accumulates gradients in FP32")
     index_loss: Literal["sparse", "none"] = assumed("sparse", "the indexer is trained on the selected set")
+    index_teacher: Literal["fused", "chunked"] = assumed(
+        "fused", "Megatron-Core's fused teacher, whatever the shape of the heads"
+    )
     moe_imbalance: Annotated[float, BeforeValidator(number), Field(ge=1, le=1000, allow_inf_nan=False)] = assumed(
         1.0, "balanced routing: the busiest rank has the mean load"
     )

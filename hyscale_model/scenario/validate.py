@@ -18,7 +18,7 @@ from hyscale_model.scenario.model_rules import (
 from hyscale_model.scenario.node import Node
 from hyscale_model.scenario.refuse import refuse
 from hyscale_model.scenario.scalars import show
-from hyscale_model.scenario.schema import Scenario, System
+from hyscale_model.scenario.schema import Layout, Scenario, System
 
 
 def case_for(scenario: Scenario, system: System) -> Scenario:
@@ -54,7 +54,7 @@ def check_layout(scenario: Scenario, system: System) -> None:
     - ep * etp divides the GPUs of a pipeline stage, ep the routed experts; a dense model has neither;
     - each context rank has whole chunks of the sequence (two in zigzag order) that tp can cut;
     - dp * micro_batch_size divides the batch; the interleaved schedule is that of vpp > 1, needs pp > 1 and a multiple
-      of pp micro-batches (Megatron-LM's rule);
+      of pp micro-batches (Megatron-LM's rule), dualpipe an even pp and an even number of at least 2 pp micro-batches;
     - every virtual stage has a layer; ``stage_layers`` lists either the pp stages, each of which vpp then divides, or
       the pp * vpp virtual stages in the order in which a token passes them, and sums to the layers of the model;
     - where layers share an index, each virtual stage begins on one that computes it.
@@ -67,11 +67,13 @@ def check_layout(scenario: Scenario, system: System) -> None:
     data_parallel = _check_world(case, system)
     check_heads(case, system)
     _check_experts(case, system)
+    _check_instances(case, system, data_parallel)
     _check_sequence(case, system)
     _check_batch(case, system, data_parallel)
     _check_stages(case, system)
     check_shared_index(case, system)
     _check_precision(case, system)
+    _check_offload(case, system)
     check_recompute(case, system)
     check_context(case, system)
     if system.selection == "hytopk" and system.recompute_selection == "keep_scores":
@@ -145,6 +147,23 @@ def _check_world(case: Scenario, system: System) -> int:
     return world // product
 
 
+def _check_instances(case: Scenario, system: System, data_parallel: int) -> None:
+    """Instances of the distributed optimizer divide the ranks that share its state, those of experts too."""
+    layout, field = case.layout, "layout.num_distributed_optimizer_instances"
+    instances = layout.num_distributed_optimizer_instances
+    if instances == 1:
+        return
+    if not layout.zero:
+        refuse(
+            system, field, f"{instances} instances of a distributed optimizer, and zero is 0", "1, or zero of 1 to 3"
+        )
+    replicas = data_parallel * layout.cp
+    holders = replicas * layout.tp // (layout.ep * layout.etp)
+    for ranks, what in ((replicas, "dp x cp"), (holders, "dp x cp x tp / (ep x etp)")):
+        if ranks % instances:
+            refuse(system, field, f"{instances} does not divide {what} = {ranks}", f"a divisor of {ranks}")
+
+
 def _check_experts(case: Scenario, system: System) -> None:
     layout, cluster = case.layout, case.cluster
     stage = cluster.nodes * cluster.gpus_per_node // layout.pp
@@ -180,13 +199,16 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
         problem = f"the schedule is {layout.schedule} and vpp = {layout.vpp}"
         expected = "vpp above 1, or 1f1b" if interleaved else "interleaved, or vpp = 1"
         refuse(system, "layout.schedule", problem, expected)
-    if layout.schedule == "zero_bubble" and layout.pp == 1:
-        refuse(system, "layout.schedule", "the schedule is zero_bubble with one pipeline stage", "pp above 1, or 1f1b")
+    micro_batches = workload.global_batch_size // at_once
+    if layout.schedule in ("zero_bubble", "dualpipe") and layout.pp == 1:
+        problem = f"the schedule is {layout.schedule} with one pipeline stage"
+        refuse(system, "layout.schedule", problem, "pp above 1, or 1f1b")
+    if layout.schedule == "dualpipe":
+        _check_dualpipe(layout, system, micro_batches, at_once)
     if not interleaved:
         return
     if layout.pp == 1:
         refuse(system, "layout.vpp", f"vpp = {layout.vpp} with one pipeline stage", "pp above 1, or vpp = 1")
-    micro_batches = workload.global_batch_size // at_once
     # Fewer micro-batches than stages leave the pipeline unfilled, but they run.
     if micro_batches > layout.pp and micro_batches % layout.pp:
         problem = (
@@ -195,6 +217,22 @@ def _check_batch(case: Scenario, system: System, data_parallel: int) -> None:
         )
         multiple = at_once * layout.pp
         refuse(system, "workload.global_batch_size", problem, f"a multiple of {multiple}, or 1f1b and vpp = 1")
+
+
+def _check_dualpipe(layout: Layout, system: System, micro_batches: int, at_once: int) -> None:
+    """Ranks in pairs, micro-batches from both ends, and enough of them to fill the pipeline (deepseek-ai/DualPipe)."""
+    if layout.pp % 2:
+        refuse(system, "layout.pp", f"dualpipe pairs its ranks, and pp = {layout.pp}", "an even pp")
+    if micro_batches % 2 or micro_batches < 2 * layout.pp:
+        problem = (
+            f"dualpipe needs an even number of at least 2 x pp = {2 * layout.pp} micro-batches, "
+            f"and there are {micro_batches}"
+        )
+        expected = f"a multiple of {2 * at_once} of at least {2 * layout.pp * at_once}"
+        refuse(system, "workload.global_batch_size", problem, expected)
+    if layout.overlap_moe_expert_parallel_comm:
+        problem = "dualpipe hides the exchange of tokens itself"
+        refuse(system, "layout.overlap_moe_expert_parallel_comm", problem, "false")
 
 
 def _check_stages(case: Scenario, system: System) -> None:
@@ -229,3 +267,14 @@ def _check_precision(case: Scenario, system: System) -> None:
         if getattr(case.training, name) == "fp8" and case.cluster.gpu.fp8_flops is None:
             problem = f"{name} is fp8, and no fp8_flops is known for {case.cluster.gpu.name}"
             refuse(system, f"training.{name}", problem, "bf16, or cluster.gpu.fp8_flops")
+
+
+def _check_offload(case: Scenario, system: System) -> None:
+    """The host's optimizer is Adam; no more layers can leave than a rank has."""
+    training, layout, layers = case.training, case.layout, case.model.num_hidden_layers
+    if training.optimizer_cpu_offload and training.optimizer != "adam":
+        problem = f"the host updates with adam alone, and the optimizer is {training.optimizer}"
+        refuse(system, "training.optimizer_cpu_offload", problem, "false, or optimizer: adam")
+    if training.cpu_offloading_num_layers * layout.pp > layers:
+        problem = f"{training.cpu_offloading_num_layers} layers to offload, of {layers} over pp = {layout.pp} stages"
+        refuse(system, "training.cpu_offloading_num_layers", problem, f"at most {layers // layout.pp}")

@@ -4,7 +4,7 @@ Of E seconds of transfers beside C seconds of computation, at least E - C stay e
 which nothing runs beside; hidden transfers slow computation by the share of the GPU that they occupy.
 
     expert exchange (``overlap_moe_expert_parallel_comm``)  beside the other micro-batch of a pair, forward of one and
-                    backward of the other: C is all computation of the layers
+                    backward of the other, as far as the dependencies of both allow (``step.pairs``)
     tensor exchange (``tp_comm_overlap``)   cut into pieces beside the product that needs or makes them: the first or
                     last of ``PIECES`` has none
     gradients       (``overlap_grad_reduce``) beside the last backward, parameters (``overlap_param_gather``) beside the
@@ -30,13 +30,11 @@ def exposed(transfer: np.ndarray, computation: np.ndarray, left: np.ndarray | fl
     return seconds
 
 
-def kept_share(
-    transfer: np.ndarray, computation: np.ndarray, left: float, contention: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """What is left of a second of transfer as time of the step, and which part of it is hidden."""
+def hidden_share(transfer: np.ndarray, computation: np.ndarray, left: float) -> np.ndarray:
+    """Which part of ``transfer`` is hidden; 0 where there is none."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        open_share = np.where(transfer > 0, exposed(transfer, computation, left) / transfer, 0.0)
-    return open_share + contention * (1 - open_share), 1 - open_share
+        share: np.ndarray = np.where(transfer > 0, 1 - exposed(transfer, computation, left) / transfer, 0.0)
+    return share
 
 
 def forward_share(case: Scenario) -> float:
@@ -44,11 +42,8 @@ def forward_share(case: Scenario) -> float:
     return 1 / 3 if case.training.recompute == "full" else 1 / 2
 
 
-# Term and group of what a layout may hide, the flag that says so, and the share that nothing runs beside.
-FLAGS = (
-    ("ep_communication_exposed", "ep", "overlap_moe_expert_parallel_comm", 0.0),
-    ("tp_communication_exposed", "tp", "tp_comm_overlap", 1 / PIECES),
-)
+# Flags of a layout: tensor exchange in pieces, expert exchange beside another micro-batch.
+PIECES_FLAG, PAIRS_FLAG = "tp_comm_overlap", "overlap_moe_expert_parallel_comm"
 
 
 def spread(cases: Sequence[Scenario], name: str, columns: int) -> np.ndarray:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from hyscale_model.families import anatomy
+from hyscale_model.families import Anatomy, anatomy
 from hyscale_model.layers.model_blocks import block_counts, scope_counts
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.scenario.stages import virtual_stage_layers
+from hyscale_model.step.orders import dual_order, most_in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Structure:
     Attributes:
         columns: flat indices of the points.
         counts: blocks of each virtual stage, shape (vpp pp, blocks); virtual stage s lies on rank s mod pp.
+        mirrored: rank r also holds stage pp - 1 - r, for micro-batches that come from the other end (DualPipe).
     """
 
     columns: np.ndarray
@@ -28,19 +31,38 @@ class Structure:
     vpp: int
     micro_batches: int
     counts: np.ndarray
+    mirrored: bool = False
 
     @property
     def rank_counts(self) -> np.ndarray:
         """Blocks of each pipeline rank, shape (pp, blocks)."""
+        if self.mirrored:
+            return self.counts + self.counts[::-1]
         return self.counts.reshape(self.vpp, self.pp, -1).sum(axis=0)
 
+    @property
+    def passes(self) -> float:
+        """How often a rank runs each of its blocks in a step."""
+        return self.micro_batches / 2 if self.mirrored else self.micro_batches
 
-def _stage_layers(case: Scenario, vpp: int) -> tuple[int, ...]:
+    @property
+    def in_flight(self) -> np.ndarray:
+        """Micro-batches whose activations a rank holds at its fullest, in units of all its layers, shape (pp,)."""
+        pp, vpp = self.pp, self.vpp
+        if self.mirrored:
+            return np.array([most_in_flight(dual_order(rank, pp, self.micro_batches)) / 2 for rank in range(pp)])
+        behind = pp - np.arange(pp)
+        if vpp == 1:
+            return np.minimum(self.micro_batches, behind).astype(float)
+        return np.minimum(self.micro_batches * vpp, 2 * (behind - 1) + (vpp - 1) * pp + 1) / vpp
+
+
+@lru_cache(maxsize=256)
+def _stage_layers(body: Anatomy, pp: int, vpp: int, stated: tuple[int, ...] | None) -> tuple[int, ...]:
     """Layers of each virtual stage; where layers share a selection, every stage begins on one that selects."""
-    layers = anatomy(case.model).layers
-    selecting = tuple(number for number, (kind, _) in enumerate(layers, start=1) if kind != "dsa_shared")
-    shared = selecting if len(selecting) < len(layers) else None
-    return virtual_stage_layers(len(layers), int(case.layout.pp), vpp, case.layout.stage_layers, shared)
+    selecting = tuple(number for number, (kind, _) in enumerate(body.layers, start=1) if kind != "dsa_shared")
+    shared = selecting if len(selecting) < len(body.layers) else None
+    return virtual_stage_layers(len(body.layers), pp, vpp, stated, shared)
 
 
 def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Structure]:
@@ -64,17 +86,18 @@ def structures(case: Scenario, sizes: Sizes, shape: tuple[int, int]) -> list[Str
 
 
 def _structure(case: Scenario, pp: int, vpp: int, micro_batches: int, columns: np.ndarray) -> Structure:
-    counts = block_counts(anatomy(case.model), _stage_layers(case, vpp))
-    return Structure(columns, pp, vpp, micro_batches, counts)
+    body, stated = anatomy(case.model), case.layout.stage_layers
+    counts = block_counts(body, _stage_layers(body, pp, vpp, None if stated is None else tuple(stated)))
+    return Structure(columns, pp, vpp, micro_batches, counts, case.layout.schedule == "dualpipe" and pp > 1)
 
 
 def join(parts: Sequence[Sequence[Structure]], length: int) -> list[Structure]:
     """Structures over several batches of equal ``length`` laid one after another."""
-    found: dict[tuple[int, int, int, bytes], list[np.ndarray]] = {}
-    kinds: dict[tuple[int, int, int, bytes], Structure] = {}
+    found: dict[tuple[int, int, int, bool, bytes], list[np.ndarray]] = {}
+    kinds: dict[tuple[int, int, int, bool, bytes], Structure] = {}
     for index, part in enumerate(parts):
         for item in part:
-            key = (item.pp, item.vpp, item.micro_batches, item.counts.tobytes())
+            key = (item.pp, item.vpp, item.micro_batches, item.mirrored, item.counts.tobytes())
             kinds.setdefault(key, item)
             found.setdefault(key, []).append(item.columns + index * length)
     return [replace(kinds[key], columns=np.concatenate(columns)) for key, columns in found.items()]

@@ -7,16 +7,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyscale_model.arrays import Number
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.network.collectives import Network
 from hyscale_model.prediction import TERMS, Origin
-from hyscale_model.rates.cost import Cost
 from hyscale_model.rates.roofline import Rates, weakest
 from hyscale_model.scenario.schema import LayerScope, Scenario
-from hyscale_model.step.hidden import FLAGS, forward_share, kept_share, spread
+from hyscale_model.step.blocks import BlockSeconds
+from hyscale_model.step.hidden import spread
+from hyscale_model.step.host import Host
 from hyscale_model.step.once import once_a_step, shown_exchange
-from hyscale_model.step.passes import makespan, sends_of_ranks, stage_send, weight_gradients, zero_bubble_makespan
+from hyscale_model.step.pairs import GROUP as PAIRED_GROUP
+from hyscale_model.step.pairs import Exchanging, paired
+from hyscale_model.step.passes import (
+    dual_makespan,
+    makespan,
+    pair_seconds,
+    sends_of_ranks,
+    stage_seconds,
+    stage_send,
+    waits_of_ranks,
+    weight_gradients,
+    zero_bubble_makespan,
+)
 from hyscale_model.step.pipeline import Structure, join
 from hyscale_model.step.price import Priced, price
 
@@ -24,7 +36,7 @@ NAMES = tuple(TERMS)
 ROW = {term: row for row, term in enumerate(NAMES)}
 EXPOSED = [row for term, row in ROW.items() if term.endswith("_exposed")]
 # Time in these terms is not work of the compute stream.
-IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "pp_bubble", "offload")
+IDLE_TERMS = (*(term for term in TERMS if term.endswith("_exposed")), "waiting", "host_bound", "pp_bubble", "offload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,10 @@ class StepTime:
         blocks: seconds of each block at the nominal point: forward, the other phases, and what of those a zero-bubble
             schedule puts off, shape (3, blocks).
         send: seconds of a send between stages at the nominal point.
+        pairs: seconds of each stage's forward beside another micro-batch's backward at the nominal point, shape (pp,);
+            0 where the schedule has no pairs.
+        waits: seconds that each virtual stage's forward and backward wait for the host at the nominal point, shape (2,
+            virtual stages or more).
     """
 
     seconds: np.ndarray
@@ -49,6 +65,8 @@ class StepTime:
     runs: np.ndarray
     blocks: np.ndarray
     send: float
+    pairs: np.ndarray
+    waits: np.ndarray
 
     def term(self, name: str) -> np.ndarray:
         """Seconds of one term, shape (points, draws)."""
@@ -94,43 +112,71 @@ def step_times(
             for case, size, n in zip(cases, sizes, networks, strict=True)
         ]
     )
-    times = _BlockTimes(priced, rates, shape)
+    times = BlockSeconds(priced, rates, shape)
     forward, backward = times.forward, times.backward
 
     scope = cases[0].scope
     groups = join(pipelines, columns)
     contention = np.broadcast_to(rates.factor("overlap_contention"), by_case).ravel()
-    times.hide(cases, groups[0].counts.sum(axis=0), contention, columns)
+    times.hide(cases, networks, groups, contention, shape)
     # Sends beside computation cost what they occupy of the GPU.
     if any(case.layout.overlap_p2p_comm for case in cases):
         sends = np.where(spread(cases, "overlap_p2p_comm", columns), contention * sends, sends)
     puts_off = np.repeat([case.layout.schedule == "zero_bubble" for case in cases], columns)
-    deferred = weight_gradients(priced, rates, shape) if puts_off.any() else None
+    mirrored = any(group.mirrored for group in groups)
+    deferred = weight_gradients(priced, rates, shape) if puts_off.any() or mirrored else None
+    exchanging = Exchanging(priced, networks, shape) if mirrored else None
     once = once_a_step(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
     seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
     terms = np.empty((len(NAMES), count * columns))
     hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
+    together = np.zeros((groups[0].pp, count * columns))
+    waiting = np.zeros((2, max(group.counts.shape[0] for group in groups), count * columns))
+    host = Host(cases, priced, rates, shape)
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
-        passing, stage = makespan(group, forward[:, at], backward[:, at], sends[at])
-        if deferred is not None:
-            without = zero_bubble_makespan(group, forward[:, at], backward[:, at], deferred[:, at], sends[at])
-            passing = np.where(puts_off[at], without, passing)
-        optimizer, reduced, gathered = (part[:, at] for part in once[group.rank_counts.tobytes()])
-        exchange = shown_exchange(cases, group, (reduced, gathered), (forward[:, at], backward[:, at]), at, columns)
+        saved: np.ndarray | float = 0.0
+        passes = (forward[:, at], backward[:, at])
+        waits = host.waits(group, *passes, at)
         if isinstance(scope, LayerScope):
-            optimizer, exchange = 0.0 * optimizer, 0.0 * exchange
-        ending = optimizer + exchange
+            waits = (0.0 * waits[0], 0.0 * waits[1])
+        staged = stage_seconds(group, *passes, sends[at], waits)
+        if group.mirrored and exchanging is not None and deferred is not None:
+            pairs = paired(group, *passes, exchanging, contention[at], at)
+            issue = group.counts @ host.forward[:, at] + (group.counts @ host.backward[:, at])[::-1]
+            device = pair_seconds(group, pairs, sends[at])
+            dual = dual_makespan(group, staged, waits, deferred[:, at], pairs, device, issue)
+            passing, stage = dual.seconds, dual.stage
+            pick = (stage, np.arange(stage.size))
+            saved, waited = dual.saved[pick], dual.waits[pick]
+            hidden.setdefault(PAIRED_GROUP, np.zeros(count * columns))[at] += dual.hidden[pick]
+            together[:, at] = dual.together
+        else:
+            passing, stage = makespan(group, *staged)
+            waited = waits_of_ranks(group, waits)[stage, np.arange(stage.size)]
+        if puts_off[at].any() and deferred is not None:
+            without = zero_bubble_makespan(group, *staged, deferred[:, at])
+            passing = np.where(puts_off[at], without, passing)
+        end = once[group.rank_counts.tobytes()].at(at)
+        exchange = end.inner + shown_exchange(cases, group, (end.reduced, end.gathered), passes, at, columns)
+        optimizer, offload = end.optimizer, end.offload
+        if isinstance(scope, LayerScope):
+            optimizer, exchange, offload = 0.0 * optimizer, 0.0 * exchange, 0.0 * offload
+        ending = optimizer + exchange + offload
         last = ending.max(axis=0)
-        runs[:, at] = group.micro_batches * group.rank_counts[stage].T
+        runs[:, at] = group.passes * group.rank_counts[stage].T
         run = runs[:, at]
         part = np.zeros((len(NAMES), stage.size))
         for (block, term), values in times.terms.items():
             part[ROW[term]] += run[block] * values[at]
         for (block, name), values in times.hidden.items():
             hidden[name][at] += run[block] * values[at]
+        part[ROW["ep_communication_exposed"]] -= saved
+        part[ROW["host_bound"]] = waited
+        for index, wait in enumerate(waits):
+            waiting[index][: wait.shape[0], at] = wait
         if isinstance(scope, LayerScope) and "communication" not in scope.include:
             part[EXPOSED] = 0.0
             passing = part.sum(axis=0)
@@ -141,12 +187,16 @@ def step_times(
         part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * passing, 0.0, idle)
         part[ROW["optimizer"]] = optimizer[pick]
         part[ROW["dp_communication_exposed"]] = exchange[pick]
+        part[ROW["offload"]] += offload[pick]
+        if end.hidden.any():
+            hidden.setdefault("host", np.zeros(count * columns))[at] += end.hidden[pick]
         part[ROW["waiting"]] += last - ending[pick]
         terms[:, at] = part
         seconds[at] = passing + last
         stage_of[at] = stage
 
-    put_off = np.where(puts_off, 0.0 if deferred is None else deferred, np.zeros_like(forward))
+    late = puts_off | np.repeat([case.layout.schedule == "dualpipe" for case in cases], columns)
+    put_off = np.where(late, 0.0 if deferred is None else deferred, np.zeros_like(forward))
     results = [
         StepTime(
             seconds=seconds.reshape(by_case)[index],
@@ -156,90 +206,12 @@ def step_times(
             runs=runs.reshape(-1, *by_case)[:, index, 0, 0],
             blocks=np.stack([forward, backward, put_off])[:, :, index * columns],
             send=float(sends[index * columns]),
+            pairs=together[:, index * columns],
+            waits=waiting[:, :, index * columns],
         )
         for index in range(count)
     ]
     return results, priced
-
-
-class _BlockTimes:
-    """Seconds of every block of every case over the flat axis of (case, point, draw): one matrix product.
-
-    Attributes:
-        forward: of the forward pass, shape (blocks, flat); ``backward``: of all other phases.
-        terms: by block and term, over all phases; ``hidden``: transfers by block and group.
-    """
-
-    def __init__(self, priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
-        count, flat = len(priced.cases), len(priced.cases) * shape[0] * shape[1]
-        by_case = (count, *shape)
-        self.forward, self.backward = np.empty((2, len(priced.cases[0].blocks), flat))
-        self.terms: dict[tuple[int, str], np.ndarray] = {}
-        self.hidden: dict[tuple[int, str], np.ndarray] = {}
-        # What systems share is one object, evaluated once for all of them.
-        shared: dict[tuple[int, int], list[int]] = {}
-        for index, case in enumerate(priced.cases):
-            for block, both in enumerate(case.both):
-                shared.setdefault((block, id(both)), []).append(index)
-        costs: list[list[Cost]] = []
-        for (block, _), members in shared.items():
-            case = priced.cases[members[0]]
-            costs += [case.forward[block].total(), *case.both[block].terms.values()]
-        seconds = iter(rates.coefficients.evaluate(costs, shape))
-        for (block, _), members in shared.items():
-            case = priced.cases[members[0]]
-            ahead, total = next(seconds), np.zeros(shape)
-            for term in case.both[block].terms:
-                value = next(seconds)
-                total += value
-                self._set(self.terms, block, term, members, value, by_case)
-            for name, hidden in case.both[block].hidden.items():
-                self._set(self.hidden, block, name, members, hidden, by_case)
-            self.forward[block].reshape(by_case)[members] = ahead
-            self.backward[block].reshape(by_case)[members] = total - ahead
-
-    def hide(self, cases: Sequence[Scenario], counts: np.ndarray, contention: np.ndarray, columns: int) -> None:
-        """Take out what other computation hides, by the flags of each layout.
-
-        Args:
-            cases: one scenario each.
-            counts: blocks of the whole model, shape (blocks,).
-            contention: compute time lost per second of hidden transfer, over the flat axis.
-            columns: points x draws of a case.
-        """
-        for term, group, flag, left in FLAGS:
-            wanted = spread(cases, flag, columns)
-            if not wanted.any():
-                continue
-            blocks = [block for block, name in self.terms if name == term]
-            transfer = sum(
-                (counts[block] * self.terms[block, term] for block in blocks), start=np.zeros_like(contention)
-            )
-            computation = counts @ (self.forward + self.backward) - transfer
-            kept, hidden = kept_share(transfer, computation, left, contention)
-            kept, hidden = np.where(wanted, kept, 1.0), np.where(wanted, hidden, 0.0)
-            share = np.repeat([forward_share(case) for case in cases], columns)
-            for block in blocks:
-                seconds = self.terms[block, term]
-                saved = (1 - kept) * seconds
-                self.forward[block] -= share * saved
-                self.backward[block] -= (1 - share) * saved
-                before = self.hidden.get((block, group), 0.0)
-                self.hidden[block, group] = before + hidden * seconds
-                self.terms[block, term] = kept * seconds
-
-    @staticmethod
-    def _set(
-        table: dict[tuple[int, str], np.ndarray],
-        block: int,
-        name: str,
-        members: list[int],
-        value: Number,
-        by_case: tuple[int, int, int],
-    ) -> None:
-        if (block, name) not in table:
-            table[block, name] = np.zeros(by_case[0] * by_case[1] * by_case[2])
-        table[block, name].reshape(by_case)[members] = value
 
 
 def explain(priced: Priced, index: int, step: StepTime) -> Explanation:

@@ -20,8 +20,10 @@ from hyscale_kernels.sparse_attention import hopper
 from hyscale_kernels.sparse_attention import tiles as attention_tiles
 from hyscale_kernels.sparse_attention.gluon.backward import queries_kernel as latent_queries_kernel
 from hyscale_kernels.sparse_attention.gluon.forward import forward_kernel as latent_forward_kernel
+from hyscale_kernels.sparse_attention.gluon.keys import keys_kernel as latent_keys_kernel
 from hyscale_kernels.sparse_attention.gradients import column_parts
 from hyscale_kernels.sparse_attention.inputs import Attention
+from hyscale_kernels.sparse_attention.pairs import TOGETHER
 from hyscale_kernels.sparse_attention.triton.backward import (
     bounds_kernel,
     fixed_keys_kernel,
@@ -29,12 +31,11 @@ from hyscale_kernels.sparse_attention.triton.backward import (
     queries_kernel,
 )
 from hyscale_kernels.sparse_attention.triton.forward import forward_kernel, probabilities_kernel
-from hyscale_kernels.sparse_attention.triton.pairs import pairs_kernel
+from hyscale_kernels.sparse_attention.triton.pairs import merge_kernel, slots_kernel
 from hyscale_kernels.top_k.triton import collect_kernel, exhaustive_kernel, pack_kernel, sample_kernel, short_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
-from triton.experimental.gluon.language import NVMMASharedLayout
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_MEMORY = 227 * 1024
@@ -129,9 +130,9 @@ def build_attention(heads, groups, width, value_width, separate=False, sinks=Fal
                 tile,
                 **ATTENTION,
             )
-    for queries, tile in ((1, attention_tiles.KEYS), (2, attention_tiles.PAIRS)):
+    for queries, tile in ((1, attention_tiles.KEYS), (TOGETHER, attention_tiles.PAIRS)):
         tile = tile.at(given.group_heads)
-        alone = {"counts_ptr": None, "paired_ptr": None} if queries == 1 else {}
+        alone = {"counts_ptr": None, "slots_ptr": None} if queries == 1 else {}
         for fixed in (False, True):
             sums = {} if fixed else {"per_one_ptr": None}
             for of_values, sum_width in ((False, width), (True, value_width)):
@@ -152,9 +153,15 @@ def build_attention(heads, groups, width, value_width, separate=False, sinks=Fal
                         "SHARES": of_values or (not separate and first < value_width),
                         "FIXED": fixed,
                         "QUERIES": queries,
+                        "TOGETHER": TOGETHER,
                     }
                     kernel = fixed_keys_kernel if fixed else keys_kernel
-                    build(kernel, chosen, tile, **ATTENTION, sums_ptr="*i32" if fixed else "*fp32")
+                    build(
+                        kernel,
+                        chosen,
+                        tile,
+                        **{**ATTENTION, "keys_ptr": "*i32", "sums_ptr": "*i32" if fixed else "*fp32"},
+                    )
 
 
 def build_latent_attention():
@@ -165,8 +172,8 @@ def build_latent_attention():
         "WIDE": hopper.WIDE,
         "REST": hopper.REST,
         "STAGES": hopper.STAGES,
-        "LAYOUT": NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2),
-        "NARROW": hopper.narrow(hopper.QUERIES_KEYS),
+        "LAYOUT": hopper.rows(64),
+        "NARROW": hopper.rows(hopper.QUERIES_KEYS),
     }
     tile = Tile(columns=1, keys=hopper.FORWARD_KEYS, warps=4, stages=hopper.STAGES)
     for weights in (False, True):
@@ -178,15 +185,19 @@ def build_latent_attention():
             source=GluonASTSource,
             **ATTENTION,
         )
-    for pairs in (False, True):
-        alone = {} if pairs else {"counts_ptr": None}
-        build(
-            latent_queries_kernel,
-            {**constants, **alone, "KEYS": hopper.QUERIES_KEYS},
-            tile,
-            source=GluonASTSource,
-            **ATTENTION,
-        )
+    build(latent_queries_kernel, {**constants, "KEYS": hopper.QUERIES_KEYS}, tile, source=GluonASTSource, **ATTENTION)
+    constants |= {"WIDTH": hopper.WIDE + hopper.REST, "VALUE_WIDTH": hopper.WIDE, "QUERIES": TOGETHER}
+    constants |= {"KEYS": hopper.TOGETHER_KEYS, "STAGES": hopper.TOGETHER_STAGES}
+    for fixed in (False, True):
+        sums = {} if fixed else {"per_one_ptr": None}
+        for first, columns, parts in column_parts(hopper.WIDE + hopper.REST, hopper.TOGETHER_COLUMNS):
+            build(
+                latent_keys_kernel,
+                {**constants, **sums, "FIRST": first, "COLUMNS": columns, "PARTS": parts},
+                tile,
+                source=GluonASTSource,
+                **{**ATTENTION, "keys_ptr": "*i32", "sums_ptr": "*i32" if fixed else "*fp32"},
+            )
 
 
 def main():
@@ -241,7 +252,9 @@ def main():
         (pack_kernel, {"WORDS": 128, "TIMES": 8}),
         (collect_kernel, {"BLOCK": 256}),
         (exhaustive_kernel, {"BLOCK": 4096}),
-        (pairs_kernel, {"LISTS": 1, "SLOTS": 2048, "STEPS": 12}),
+        (merge_kernel, {"LISTS": 1, "SLOTS": 2048, "STEPS": 12, "counts_ptr": None}),
+        (merge_kernel, {"LISTS": 1, "SLOTS": 4096, "STEPS": 13}),
+        (slots_kernel, {"LISTS": 1, "TOGETHER": TOGETHER, "SLOTS": 2048, "STEPS": 12}),
     ):
         build(kernel, constants, WIDE)
 

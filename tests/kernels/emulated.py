@@ -15,6 +15,8 @@ from triton.experimental.gluon.language import constexpr
 
 # Seconds after which a barrier will not be passed any more.
 PATIENCE = 30.0
+# Additions to memory are atomic.
+ADDING = threading.Lock()
 
 
 class Tile(torch.Tensor):
@@ -50,6 +52,11 @@ class Pointer:
     def store(self, value):
         place, value = torch.broadcast_tensors(torch.as_tensor(self.place), torch.as_tensor(value))
         self.memory[place] = value.to(self.memory.dtype).as_subclass(torch.Tensor)
+
+    def add(self, value, mask):
+        place, value, mask = torch.broadcast_tensors(torch.as_tensor(self.place), value, torch.as_tensor(mask))
+        with ADDING:
+            self.memory.index_put_((place[mask],), value[mask].as_subclass(torch.Tensor), accumulate=True)
 
 
 class Shared:
@@ -122,9 +129,24 @@ class Product:
         return self.found
 
 
-def wait_for_products(_, deps):
-    found = tuple(each.value() for each in deps)
-    return found if len(found) > 1 else found[0]
+class Products(threading.local):
+    """Products of a group in their order."""
+
+    def __init__(self):
+        self.begun = []
+
+    def begin(self, a, b, acc, use_acc=True, is_async=False):
+        self.begun.append(Product(a, b, acc, use_acc))
+        return self.begun[-1]
+
+    def wait(self, others, deps):
+        """Until no more than ``others`` are on their way; what is done has a value."""
+        done = len(self.begun) - others
+        for each in self.begun[:done]:
+            each.value()
+        self.begun = self.begun[done:]
+        found = tuple(each if each in self.begun else each.value() for each in deps)
+        return found if len(found) > 1 else found[0]
 
 
 class Copies(threading.local):
@@ -133,13 +155,13 @@ class Copies(threading.local):
     def __init__(self):
         self.pending = []
 
-    def copy(self, target, source):
+    def copy(self, target, source, mask=None):
         target.memory.fill_(torch.nan)
-        self.pending.append((target, source))
+        self.pending.append((target, source, mask))
 
     def finish(self, barrier=None, **_):
-        for target, source in self.pending:
-            target.store(source.load())
+        for target, source, mask in self.pending:
+            target.store(source.load(mask))
         self.pending.clear()
         if isinstance(barrier, Barrier):
             barrier.arrive(128)
@@ -183,6 +205,7 @@ def language(program):
     return types.SimpleNamespace(
         bfloat16=torch.bfloat16,
         float32=torch.float32,
+        int32=torch.int32,
         int64=torch.int64,
         constexpr=constexpr,
         static_range=range,
@@ -199,6 +222,7 @@ def language(program):
         full=lambda shape, value, dtype, layout: tile(torch.full(shape, value, dtype=dtype)),
         load=lambda pointer, mask=None, other=0: pointer.load(mask, other),
         store=lambda pointer, value: pointer.store(value),
+        atomic_add=lambda pointer, value, mask, sem: pointer.add(value, mask),
         expand_dims=lambda value, axis: value.unsqueeze(axis),
         convert_layout=lambda value, _: value,
         where=lambda condition, a, b: tile(torch.where(condition, a, b)),
@@ -206,6 +230,7 @@ def language(program):
         max=lambda value, axis: value.amax(axis),
         sum=lambda value, axis: value.sum(axis),
         exp2=torch.exp2,
+        floor=torch.floor,
         log2=torch.log2,
     )
 
@@ -215,6 +240,7 @@ def python(kernel, program, known):
     if kernel in known:
         return known[kernel]
     copies = known.setdefault("copies", Copies())
+    products = known.setdefault("products", Products())
     stand_ins = {
         "gl": language(program),
         "mbarrier": types.SimpleNamespace(
@@ -229,8 +255,8 @@ def python(kernel, program, known):
             wait_group=copies.finish,
         ),
         "fence_async_shared": lambda: None,
-        "warpgroup_mma": lambda a, b, acc, use_acc=True, is_async=False: Product(a, b, acc, use_acc),
-        "warpgroup_mma_wait": wait_for_products,
+        "warpgroup_mma": products.begin,
+        "warpgroup_mma_wait": products.wait,
     }
     names = dict(kernel.fn.__globals__)
     function = known[kernel] = types.FunctionType(kernel.fn.__code__, names, kernel.__name__, kernel.fn.__defaults__)

@@ -10,6 +10,7 @@ from hyscale_model.checks.layers import Layer, layer_scenario, predict_layer
 from hyscale_model.checks.layers_ahead import layers as all_layers
 from hyscale_model.checks.layers_ahead import predictions
 from hyscale_model.errors import InputError
+from hyscale_model.layers.tiles import TOGETHER
 from hyscale_model.rates.load import load_profile
 
 GLM = Layer(model="glm-5.1", layer="dsa", system="megatron", length=2**17, ranks=16, shared_keys=0.9)
@@ -39,7 +40,7 @@ def measured(layer, profile, *, slower=1.0, larger=1.0):
 @pytest.fixture
 def recorded(monkeypatch):
     rows = []
-    data = {"gpu": "h200", "kernel_hash": "x", "rows": rows}
+    data = {"gpu": "h200", "kernel_hash": "x", "together": TOGETHER, "rows": rows}
     monkeypatch.setattr(layers, "_measured", lambda: [("h200", "results/h200-sxm/layers.json", data)])
     return rows
 
@@ -58,6 +59,16 @@ def test_bars_are_over_whole_layers_and_their_memory(recorded, profile):
     assert [bar["id"] for bar in bars] == ["median error of time", "worst error of time", "worst error of memory"]
     assert [bar["passed"] for bar in bars] == [False, True, False]
     assert bars[1]["value"] == pytest.approx(1 - 1 / 1.13)
+
+
+def test_other_kernels_are_shown_but_no_bar_is_over_them(recorded, profile, monkeypatch):
+    recorded += [measured(replace(GLM, system=name), profile, slower=1.5) for name in ("hyscale", "megatron")]
+    monkeypatch.setattr(layers, "TOGETHER", TOGETHER // 2)
+    result = check(("layers",), draws=0)
+    other = [row for row in result["rows"] if row["split"] == layers.OTHER_KERNELS]
+    assert {row["id"].partition(":")[0] for row in other} == {"glm-5.1 dsa 131072/16 hyscale"}
+    assert all(f"{TOGETHER} queries share a pass" in row["note"] for row in other)
+    assert result["summary"]["layers"]["bars"][0]["value"] == pytest.approx(1 / 3)
 
 
 def test_a_profile_of_another_gpu_has_no_rows(recorded, profile):

@@ -2,7 +2,7 @@
 
 ``G`` groups of heads have keys of their own; ``values``: and values of their own, or else the first columns of a key
 are its value; ``sinks``: a logit for each head that has no value. ``shared`` is the share of its keys that a query has
-from the one before: those come from a cache, additions to them meet, and pairs of queries add once.
+from the one before: those come from a cache, additions to them meet, and two pairs of queries add once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEFT = 2.0
 
 
 def measure(shape: Shape, dtype: str, device: str) -> Measurements:
-    """Forward, with and without probabilities, and backward: both kinds of additions, one query and two at a time."""
+    """Forward, with and without probabilities, and backward: both kinds of additions, one query and two pairs."""
     import torch
     from hyscale_kernels.sparse_attention import query_pairs
     from hyscale_kernels.sparse_attention.attend import attend
@@ -63,7 +63,7 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
     yield Measurement(
         name="sparse_attention_query_pairs",
         shape=shape,
-        check=lambda: {"paired": float(pairs.share), "keys": float(pairs.counts.double().mean() / topk)},
+        check=lambda: {"paired": float(pairs.share), "keys": _mean_keys(pairs.counts) / topk},
         run=partial(query_pairs, given.indices),
         traffic_bytes=n * topk * 4.0 * 2,
     )
@@ -197,6 +197,12 @@ def check_backward(shape: Shape, impl: str, paired: bool, deterministic: bool, d
     return _errors("gradients", grads, torch.autograd.grad(wanted.out, exact, grad_out.double()))
 
 
+def _mean_keys(counts: torch.Tensor) -> float:
+    """Mean length of the lists of queries together, 0 where there are none."""
+    together = counts >= 0
+    return float((counts * together).sum() / max(1, int(together.sum())))
+
+
 def _errors(what: str, found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> dict[str, Any]:
     errors = [float((a.detach() - b.detach()).norm() / b.detach().norm()) for a, b in zip(found, wanted, strict=True)]
     # A maximum may pass over NaN.
@@ -218,6 +224,7 @@ OPERATION = Operation(
         "sparse_attention/attend.py",
         "sparse_attention/gluon/backward.py",
         "sparse_attention/gluon/forward.py",
+        "sparse_attention/gluon/keys.py",
         "sparse_attention/gluon/tiles.py",
         "sparse_attention/gradients.py",
         "sparse_attention/hopper.py",

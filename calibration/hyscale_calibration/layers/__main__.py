@@ -131,12 +131,16 @@ def trace(case: Case, system: str, folder: Path, device: str) -> Path:
 
 
 def _recorded(gpu: Any, rows: list[dict[str, Any]], failures: list[str]) -> dict[str, Any]:
+    from hyscale_kernels.sparse_attention.pairs import TOGETHER
+
     files, device = sources(), gpu.description()
     return {
         "gpu": catalogue_name(device),
         "device": {**device, "driver": gpu.driver()},
         "kernel_hash": hash_of_sources(files),
         "sources": files,
+        # Queries that share a pass where a system pairs them.
+        "together": TOGETHER,
         "failed": failures,
         "rows": rows,
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hyscale_calibration.work.unit import BYTES, FP32, INT32, Shape, Work, unique
-from hyscale_model.layers.tiles import UNCROWDED_HEADS
+from hyscale_model.layers.tiles import GLUON_HEADS, TOGETHER, TOGETHER_UP_TO, UNCROWDED_HEADS, union_of
 
 
 def rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
@@ -76,7 +76,9 @@ def _sparse(shape: Shape, family: str, launches: float, kept_bytes: float, backw
     rows = 2.0 * n * heads * (width + value_width)
     # Groups of heads have keys of their own; a value that is part of its key is not gathered again.
     of_key = shape.get("G", 1) * (width + value_width * shape.get("values", 0))
-    units = {"logits": kept * heads, "gathered_bytes": 2.0 * kept * of_key}
+    gluon = shape.get("G", 1) == 1 and width > value_width and heads % GLUON_HEADS == 0 and not shape.get("sinks", 0)
+    plain = 0.0 if gluon else kept * heads
+    units = {"logits": kept * heads, "plain_logits": plain, "gathered_bytes": 2.0 * kept * of_key}
     return Work(
         family=family,
         flops=(2.5 if backward else 1.0) * 2.0 * kept * heads * (width + value_width),
@@ -100,11 +102,20 @@ def _sparse_backward(dtype: str, shape: Shape) -> Work:
 
 
 def _sparse_pairs(dtype: str, shape: Shape) -> Work:
-    """Two neighbours read the union of their keys and add to it once, after it was listed."""
+    """Two pairs of neighbours add once to each key of their union, after it was listed."""
     single = _sparse_backward(dtype, shape)
-    union = 1.0 - shape["shared"] / 2
-    units = {unit: amount * (1.0 if unit == "logits" else union) for unit, amount in single.units.items()}
-    return replace(single, family="sparse_attention_backward_pairs", units=units, launches=single.launches + 4)
+    union = union_of(TOGETHER, shape["shared"])
+    if union > TOGETHER_UP_TO:
+        return single
+    of_keys = (shape["D"] + shape["V"]) / (3 * shape["D"] + 2 * shape["V"])
+    added = {unit: single.units[unit] * union / TOGETHER for unit in ("atomics", "shared_atomics")}
+    return replace(
+        single,
+        family="sparse_attention_backward_pairs",
+        flops=single.flops * (1 + of_keys * (union - 1)),
+        units={**single.units, **added},
+        launches=single.launches + 4,
+    )
 
 
 GATHERED: Mapping[str, Callable[[str, Shape], Work]] = {

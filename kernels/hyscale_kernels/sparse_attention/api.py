@@ -9,9 +9,12 @@ import torch
 from hyscale_kernels.indices import check_indices
 from hyscale_kernels.sparse_attention.attend import attend
 from hyscale_kernels.sparse_attention.gradients import Returned, gradients
-from hyscale_kernels.sparse_attention.hopper import Impl
+from hyscale_kernels.sparse_attention.hopper import Impl, no_gluon
 from hyscale_kernels.sparse_attention.inputs import Attention, check, check_pairs, widest_part
 from hyscale_kernels.sparse_attention.pairs import QueryPairs
+
+# In Triton, more heads of a group take longer together than one query at a time; see README.md.
+FEW_HEADS = 32
 
 
 class Attended(NamedTuple):
@@ -57,8 +60,8 @@ def sparse_attention(
         probabilities: return those too.
         deterministic: gradients of keys, values and sinks have the same bits whatever the order of queries; that of
             pairs, if there are any.
-        pairs: ``query_pairs`` of these indices. Pairs of queries then add to the gradients of a key that both selected
-            at once; nothing else changes.
+        pairs: ``query_pairs`` of these indices. Two adjacent pairs of queries then add to the gradients of a key that
+            they selected at once, where that is faster; nothing else changes.
         impl: how kernels are written, ``triton`` or ``gluon``. None: what is fastest here.
 
     Returns:
@@ -136,6 +139,11 @@ def _(
     )
 
 
+def pairs_pay(given: Attention, impl: str | None) -> bool:
+    """Whether queries together save more than they cost."""
+    return given.group_heads <= FEW_HEADS or (impl != "triton" and not no_gluon(given))
+
+
 @torch.library.custom_op("hyscale::sparse_attention_gradients", mutates_args=())
 def gradients_op(
     grad_out: torch.Tensor,
@@ -159,9 +167,8 @@ def gradients_op(
     grad_lse = grad_lse.float().masked_fill(lse == -torch.inf, 0.0)
     found = Returned(out.contiguous(), lse.contiguous())
     grads = Returned(grad_out.to(q.dtype).contiguous(), grad_lse.contiguous())
-    dq, dkeys, dvalues, dsinks = gradients(
-        given, found, grads, deterministic, QueryPairs(*pairs) if pairs else None, impl
-    )
+    together = QueryPairs(*pairs) if pairs and pairs_pay(given, impl) else None
+    dq, dkeys, dvalues, dsinks = gradients(given, found, grads, deterministic, together, impl)
     return (
         dq,
         dkeys.view(keys.shape),

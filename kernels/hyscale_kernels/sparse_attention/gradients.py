@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 
 from hyscale_kernels.fixed_point import CONVERTED, column_sums
 from hyscale_kernels.sparse_attention.attend import FACTOR, FACTOR_TYPE, launches
-from hyscale_kernels.sparse_attention.hopper import QUERIES_KEYS, launch, narrow, use_gluon
+from hyscale_kernels.sparse_attention.hopper import (
+    QUERIES_KEYS,
+    TOGETHER_COLUMNS,
+    TOGETHER_KEYS,
+    TOGETHER_STAGES,
+    launch,
+    rows,
+    use_gluon,
+)
 from hyscale_kernels.sparse_attention.inputs import Attention, widest_part
-from hyscale_kernels.sparse_attention.pairs import QueryPairs
+from hyscale_kernels.sparse_attention.pairs import TOGETHER, QueryPairs
 from hyscale_kernels.sparse_attention.tiles import KEPT_LAUNCHES, KEYS, LEFT_BYTES, PAIRS, QUERIES, SLOTS, Tile
 from hyscale_kernels.sparse_attention.triton.backward import fixed_keys_kernel, keys_kernel, queries_kernel
 from hyscale_kernels.sparse_attention.triton.rows import LOG2E
@@ -38,7 +46,7 @@ class Returned(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What programs of ``queries_kernel`` leave, from the task ``first`` on: ``[tasks, heads, slots]`` each."""
+    """What programs of ``queries_kernel`` leave, from the task ``first`` on: ``[tasks, slots, heads]`` each."""
 
     first: int
     shares: torch.Tensor
@@ -99,18 +107,15 @@ def gradients(
             None if given.values is None else torch.zeros_like(given.values),
             None if dsinks is None else dsinks.sum(0),
         )
-    if pairs is not None:
-        given = replace(given, indices=pairs.lists)
-    rows = _rows(given, pairs)
     blocks = given.blocks(tile.heads)
-    padded = triton.cdiv(given.indices.shape[2], SLOTS) * SLOTS
+    padded = triton.cdiv(k, SLOTS) * SLOTS
     kept = 2 * tile.heads * padded * FACTOR_TYPE.itemsize
-    parts = list(launches(n * blocks, kept, left_bytes, blocks if pairs is None else 2 * blocks))
+    parts = list(launches(n * blocks, kept, left_bytes, blocks if pairs is None else TOGETHER * blocks))
 
     def left_by(first: int, tasks: int) -> Left:
-        shape = (tasks, tile.heads, padded)
+        shape = (tasks, padded, tile.heads)
         left = Left(first, *(torch.empty(shape, dtype=FACTOR_TYPE, device=device) for _ in range(2)))
-        add_to_queries(given, found, grads, left, rows, dq, dsinks, tile)
+        add_to_queries(given, found, grads, left, dq, dsinks, tile)
         return left
 
     units: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
@@ -119,7 +124,7 @@ def gradients(
         bounds = Bounds.of(given, grads.out)
         for part in parts:
             left = left_by(*part)
-            bounds.add(left, rows, given)
+            bounds.add(left, given)
             if len(kept_ones) < kept_launches:
                 kept_ones.append(left)
         units = bounds.units()
@@ -130,7 +135,14 @@ def gradients(
         dvalues = Sums(torch.zeros(given.values.shape, dtype=kind, device=device), units[1])
     for part in parts:
         left = kept_ones.popleft() if kept_ones else left_by(*part)
-        add_to_keys(given, grads, left, rows, pairs, dkeys, dvalues, keys_tile, pairs_tile)
+        for sums in (dkeys, dvalues):
+            if sums is None:
+                continue
+            add_to_keys(given, grads, left, pairs, sums, dvalues, 1, keys_tile)
+            if pairs is not None and tile.impl == "gluon":
+                add_together(given, grads, left, pairs, sums)
+            elif pairs is not None:
+                add_to_keys(given, grads, left, pairs, sums, dvalues, TOGETHER, pairs_tile)
     return Gradients(
         dq.to(given.q.dtype),
         dkeys.rounded(),
@@ -144,13 +156,13 @@ def add_to_queries(
     found: Returned,
     grads: Returned,
     left: Left,
-    rows: dict[str, Any],
     dq: torch.Tensor,
     dsinks: torch.Tensor | None,
     tile: Tile,
 ) -> None:
     """Write what tasks leave, and the gradients of q and terms of those of sinks."""
-    tasks, _, padded = left.shares.shape
+    tasks, padded, _ = left.shares.shape
+    k = given.indices.shape[2]
     scales = {"scale": given.softmax_scale * LOG2E.value, "softmax_scale": given.softmax_scale}
     results = {"shares_ptr": left.shares, "slopes_ptr": left.slopes, "dq_ptr": dq}
     returned = {
@@ -166,29 +178,30 @@ def add_to_queries(
             given.q,
             given.keys,
             indices_ptr=given.indices,
-            counts_ptr=rows["counts_ptr"],
             first_task=left.first,
-            k=given.indices.shape[2],
+            k=k,
             padded=padded,
             **returned,
             **results,
             **scales,
             **launch(given, QUERIES_KEYS),
-            NARROW=narrow(QUERIES_KEYS),
+            NARROW=rows(QUERIES_KEYS),
         )
         return
     queries_kernel[(tasks,)](
         given.q,
         given.keys,
         given.value_like,
+        indices_ptr=given.indices,
         sinks_ptr=given.sinks,
         dsinks_ptr=dsinks,
         first_task=left.first,
+        k=k,
         padded=padded,
         **returned,
         **results,
         **scales,
-        **{**given.strides(), **rows},
+        **given.strides(),
         **given.constants(),
         HEADS=tile.heads,
         KEYS=tile.keys,
@@ -202,55 +215,95 @@ def add_to_keys(
     given: Attention,
     grads: Returned,
     left: Left,
-    rows: dict[str, Any],
     pairs: QueryPairs | None,
-    dkeys: Sums,
+    sums: Sums,
     dvalues: Sums | None,
-    keys_tile: Tile,
-    pairs_tile: Tile,
+    queries: int,
+    tile: Tile,
 ) -> None:
-    """Add what tasks left to the sums of keys and values, of pairs of queries and of those by themselves."""
-    tasks, heads, padded = left.shares.shape
+    """Add what tasks left to sums of keys, or to those of values, of queries by themselves or of all in two pairs."""
+    tile = tile.at(given.group_heads)
+    tasks, padded, heads = left.shares.shape
     blocks = given.blocks(heads)
-    for queries, tile in ((1, keys_tile), (2, pairs_tile)) if pairs is not None else ((1, keys_tile),):
-        tile = tile.at(given.group_heads)
-        programs = triton.cdiv(tasks // blocks, queries) * blocks
-        for sums in (dkeys, dvalues):
-            if sums is None:
-                continue
-            width = sums.terms.shape[2]
-            for begin, columns, parts in column_parts(width, tile.columns):
-                kernel = keys_kernel if sums.per_one is None else fixed_keys_kernel
-                kernel[(programs * parts,)](
-                    given.q,
-                    grads.out,
-                    paired_ptr=None if pairs is None else pairs.paired,
-                    shares_ptr=left.shares,
-                    slopes_ptr=left.slopes,
-                    per_one_ptr=sums.per_one,
-                    sums_ptr=sums.terms,
-                    first_task=left.first,
-                    padded=padded,
-                    **rows,
-                    GROUPS=given.groups,
-                    GROUP_HEADS=given.group_heads,
-                    WIDTH=given.q.shape[2],
-                    VALUE_WIDTH=given.value_width,
-                    SUM_WIDTH=width,
-                    FIRST=begin,
-                    COLUMNS=columns,
-                    PARTS=parts,
-                    SLOPES=sums is dkeys,
-                    # The first columns of a key that is its own value have both gradients.
-                    SHARES=sums is dvalues or (dvalues is None and begin < given.value_width),
-                    FIXED=sums.per_one is not None,
-                    QUERIES=queries,
-                    HEADS=heads,
-                    KEYS=tile.keys,
-                    FACTOR=FACTOR,
-                    num_warps=tile.warps,
-                    num_stages=tile.stages,
-                )
+    programs = triton.cdiv(tasks // blocks, queries) * blocks
+    width = sums.terms.shape[2]
+    keys = given.indices if pairs is None or queries == 1 else pairs.keys
+    lists, most = keys.shape[1:]
+    for begin, columns, parts in column_parts(width, tile.columns):
+        kernel = keys_kernel if sums.per_one is None else fixed_keys_kernel
+        kernel[(programs * parts,)](
+            given.q,
+            grads.out,
+            keys,
+            counts_ptr=None if pairs is None else pairs.counts,
+            slots_ptr=None if pairs is None or queries == 1 else pairs.slots,
+            shares_ptr=left.shares,
+            slopes_ptr=left.slopes,
+            per_one_ptr=sums.per_one,
+            sums_ptr=sums.terms,
+            first_task=left.first,
+            k=most,
+            padded=padded,
+            key_stride=lists * most,
+            key_group_stride=most if lists > 1 else 0,
+            count_stride=lists,
+            count_group_stride=1 if lists > 1 else 0,
+            GROUPS=given.groups,
+            GROUP_HEADS=given.group_heads,
+            WIDTH=given.q.shape[2],
+            VALUE_WIDTH=given.value_width,
+            SUM_WIDTH=width,
+            FIRST=begin,
+            COLUMNS=columns,
+            PARTS=parts,
+            SLOPES=sums is not dvalues,
+            # The first columns of a key that is its own value have both gradients.
+            SHARES=sums is dvalues or (dvalues is None and begin < given.value_width),
+            FIXED=sums.per_one is not None,
+            QUERIES=queries,
+            TOGETHER=TOGETHER,
+            HEADS=heads,
+            KEYS=tile.keys,
+            FACTOR=FACTOR,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+
+
+def add_together(given: Attention, grads: Returned, left: Left, pairs: QueryPairs, sums: Sums) -> None:
+    """Add what tasks left to sums of keys, of all queries in two pairs, in Gluon."""
+    from hyscale_kernels.sparse_attention.gluon.keys import keys_kernel as gluon_kernel
+
+    tasks, padded, heads = left.shares.shape
+    blocks = given.blocks(heads)
+    width = sums.terms.shape[2]
+    for begin, columns, parts in column_parts(width, TOGETHER_COLUMNS):
+        gluon_kernel[(triton.cdiv(tasks // blocks, TOGETHER) * blocks * parts,)](
+            given.q,
+            grads.out,
+            pairs.keys,
+            pairs.counts,
+            pairs.slots,
+            left.shares,
+            left.slopes,
+            sums.per_one,
+            sums.terms,
+            first_task=left.first,
+            padded=padded,
+            key_stride=pairs.keys.shape[2],
+            BLOCKS=blocks,
+            HEADS=heads,
+            WIDTH=width,
+            VALUE_WIDTH=given.value_width,
+            FIRST=begin,
+            COLUMNS=columns,
+            PARTS=parts,
+            QUERIES=TOGETHER,
+            KEYS=TOGETHER_KEYS,
+            STAGES=TOGETHER_STAGES,
+            LAYOUT=rows(columns),
+            num_warps=4,
+        )
 
 
 def column_parts(width: int, most: int) -> Iterator[tuple[int, int, int]]:
@@ -260,16 +313,3 @@ def column_parts(width: int, most: int) -> Iterator[tuple[int, int, int]]:
     yield 0, columns, wide // columns
     if width > wide:
         yield wide, max(16, triton.next_power_of_2(width - wide)), 1
-
-
-def _rows(given: Attention, pairs: QueryPairs | None) -> dict[str, Any]:
-    """Arguments of kernels: indices, and how many of each row count."""
-    lists = given.indices.shape[1]
-    return {
-        "indices_ptr": given.indices,
-        "k": given.indices.shape[2],
-        **given.index_strides(),
-        "counts_ptr": None if pairs is None else pairs.counts,
-        "count_stride": lists,
-        "count_group_stride": 1 if lists > 1 else 0,
-    }

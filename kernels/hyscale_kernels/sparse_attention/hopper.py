@@ -14,6 +14,8 @@ HEADS, WIDE, REST = 64, 512, 64
 # Keys of a tile; two tiles, what a program keeps of its query and 1 KiB of barriers are all of the shared memory.
 FORWARD_KEYS, QUERIES_KEYS = 64, 32
 STAGES = 2
+# Of queries together: keys of a tile, columns of a program, and pieces of a tile, one a query, that are there at once.
+TOGETHER_KEYS, TOGETHER_COLUMNS, TOGETHER_STAGES = 64, 128, 5
 
 
 def use_gluon(impl: str | None, given: Attention) -> bool:
@@ -47,10 +49,7 @@ def no_gluon(given: Attention) -> str:
 
 
 def launch(given: Attention, keys: int) -> dict[str, Any]:
-    """Arguments that kernels in Gluon share."""
-    # Experimental in Triton: nothing else needs it.
-    from triton.experimental.gluon.language import NVMMASharedLayout
-
+    """Arguments of kernels in Gluon that read keys."""
     return {
         "index_stride": given.index_strides()["index_stride"],
         "key_stride": given.keys.stride(0),
@@ -60,13 +59,14 @@ def launch(given: Attention, keys: int) -> dict[str, Any]:
         "REST": REST,
         "KEYS": keys,
         "STAGES": STAGES,
-        "LAYOUT": NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2),
+        "LAYOUT": rows(64),
         "num_warps": 4,
     }
 
 
-def narrow(keys: int) -> Any:
-    """Layout of a tile of ``keys`` columns, fewer than fill 128 bytes."""
+def rows(columns: int) -> Any:
+    """Layout in shared memory of rows of BF16, whose parts of 128 bytes or less are apart."""
+    # Experimental in Triton: nothing else needs it.
     from triton.experimental.gluon.language import NVMMASharedLayout
 
-    return NVMMASharedLayout(swizzle_byte_width=2 * keys, element_bitwidth=16, rank=2)
+    return NVMMASharedLayout(swizzle_byte_width=min(128, 2 * columns), element_bitwidth=16, rank=2)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import triton
 
+from hyscale_kernels.sparse_attention.pairs import TOGETHER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
@@ -157,11 +159,12 @@ def check(
 
 def check_pairs(pairs: tuple[torch.Tensor, ...], indices: torch.Tensor) -> None:
     """Raise ValueError unless pairs can be of these indices."""
-    lists, counts, paired = pairs
+    keys, counts, slots = pairs
     n, groups, k = indices.shape[0], 1 if indices.ndim == 2 else indices.shape[1], indices.shape[-1]
-    shapes = counts.shape == (n, groups) and paired.shape == ((n + 1) // 2, groups)
-    if lists.ndim != 3 or lists.shape[:2] != (n, groups) or lists.shape[2] < k or not shapes:
-        raise ValueError(f"pairs must be those of these indices, {tuple(indices.shape)}, not {tuple(lists.shape)}")
+    lists = (triton.cdiv(n, TOGETHER), groups)
+    fit = keys.ndim == slots.ndim == 3 and keys.shape[:2] == counts.shape == lists and slots.shape[:2] == (n, groups)
+    if not fit or not keys.shape[2] == slots.shape[2] >= k:
+        raise ValueError(f"pairs must be those of these indices, {tuple(indices.shape)}, not {tuple(slots.shape)}")
     if any(each.device != indices.device for each in pairs):
         raise ValueError(f"pairs must be on {indices.device}")
 

@@ -1,4 +1,4 @@
-"""Pairs of queries that share a pass over their keys in the backward."""
+"""Adjacent queries that share a pass over their keys in the backward."""
 
 from __future__ import annotations
 
@@ -7,69 +7,97 @@ from typing import NamedTuple
 import torch
 import triton
 
-from hyscale_kernels.sparse_attention.triton.pairs import pairs_kernel
+from hyscale_kernels.sparse_attention.triton.pairs import merge_kernel, slots_kernel
 
-# Keys of both queries, in those of one, at which the additions saved are about the products with keys of the other.
-MOST = 1.25
+# Two pairs: additions to a key are half those of one, where neighbours share most keys; see README.md.
+TOGETHER = 4
+# Keys of all of them, in those of one, at which products with keys of the others cost about what additions saved.
+MOST = 2.0
 
 
 class QueryPairs(NamedTuple):
-    """One list of keys for queries 2 i and 2 i + 1, where they share enough of them.
+    """One list of keys for queries 4 i to 4 i + 3, two pairs, where they share enough of them.
 
     Attributes:
-        lists: int32 ``[n, groups or 1, capacity]``; a key of both stands in one place, and -1 stands for a key that
-            only the other has. Of queries by themselves, their indices.
-        counts: int32 ``[n, groups or 1]``, length of a list.
-        paired: int32 ``[ceil(n / 2), groups or 1]``, whether the two share a list.
+        keys: int32 ``[ceil(n / 4), groups or 1, capacity]``, ascending, each key that any of them has once.
+        counts: int32 ``[ceil(n / 4), groups or 1]``, length of a list; -1 of queries that stay by themselves.
+        slots: int32 ``[n, groups or 1, capacity]``, where a query has each of these keys, -1 where it has not.
     """
 
-    lists: torch.Tensor
+    keys: torch.Tensor
     counts: torch.Tensor
-    paired: torch.Tensor
+    slots: torch.Tensor
 
     @property
     def share(self) -> torch.Tensor:
         """Share of the queries that are in pairs, and not one at a time: FP32, a tensor that waits for nothing."""
-        n, lists = self.counts.shape
-        return 2 * self.paired.sum() / max(1, n * lists)
+        n, lists, _ = self.slots.shape
+        return TOGETHER * (self.counts >= 0).sum() / max(1, n * lists)
 
 
 def query_pairs(indices: torch.Tensor, most: float = MOST) -> QueryPairs:
-    """Put the keys of two adjacent queries into one list, on the device and without waiting for it.
+    """Put the keys of two adjacent pairs of queries into one list, on the device and without waiting for it.
 
     Serves every attention of these indices: of several layers, and again when they are computed anew.
 
     Args:
         indices: int32 ``[n, k]`` or ``[n, groups, k]`` as of ``sparse_attention``. Queries whose keys do not ascend,
-            with -1 at the end alone, stay by themselves.
-        most: keys of both queries, in k, up to which they are a pair; 1 to 2.
+            with -1 at the end alone, stay by themselves, and with them the others of their two pairs.
+        most: keys of all four, in k, up to which they are together; 1 to 4.
 
     Raises:
         ValueError: indices of another type or shape, or another ``most``.
     """
     if indices.dtype != torch.int32 or indices.ndim not in (2, 3):
         raise ValueError(f"indices must be int32 (n, k) or (n, groups, k), are {indices.dtype} {tuple(indices.shape)}")
-    if not 1 <= most <= 2:
-        raise ValueError(f"most must be 1 to 2, is {most}")
+    if not 1 <= most <= TOGETHER:
+        raise ValueError(f"most must be 1 to {TOGETHER}, is {most}")
     indices = (indices[:, None] if indices.ndim == 2 else indices).contiguous()
     n, lists, k = indices.shape
     capacity = int(most * k)
-    pairs = triton.cdiv(n, 2)
-    found = QueryPairs(
-        indices.new_empty(n, lists, capacity), indices.new_empty(n, lists), indices.new_zeros(pairs, lists)
-    )
+    keys, counts, width, room = indices, None, k, 1
+    while room < TOGETHER:
+        room *= 2
+        of_all = capacity if room == TOGETHER else min(room * k, capacity)
+        keys, counts, width = *_merged(keys, counts, width, of_all), of_all
+    assert counts is not None
+    found = QueryPairs(keys, counts, indices.new_empty(n, lists, capacity))
     if n and k:
-        pairs_kernel[(pairs, lists)](
+        slots_kernel[(n, lists)](
             indices,
-            *found,
-            n,
+            keys,
+            counts,
+            found.slots,
             k,
             capacity,
             LISTS=lists,
+            TOGETHER=TOGETHER,
             SLOTS=triton.next_power_of_2(k),
             STEPS=k.bit_length(),
             num_warps=8,
         )
-    else:
-        found.counts.fill_(k)
     return found
+
+
+def _merged(
+    lists: torch.Tensor, counts: torch.Tensor | None, width: int, capacity: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Lists of two rows each, and how long they are, -1 where there is none."""
+    rows, groups, _ = lists.shape
+    pairs = triton.cdiv(rows, 2)
+    merged, lengths = lists.new_empty(pairs, groups, capacity), lists.new_full((pairs, groups), -1)
+    if rows and width:
+        merge_kernel[(pairs, groups)](
+            lists,
+            counts,
+            merged,
+            lengths,
+            rows,
+            width,
+            capacity,
+            LISTS=groups,
+            SLOTS=triton.next_power_of_2(width),
+            STEPS=width.bit_length(),
+            num_warps=8,
+        )
+    return merged, lengths

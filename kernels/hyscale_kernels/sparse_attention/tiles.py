@@ -32,14 +32,14 @@ class Tile:
 FORWARD = Tile(keys=64, warps=8, stages=3)
 QUERIES = Tile(keys=64, warps=8, stages=1)
 KEYS = Tile(keys=64, columns=128, warps=4, stages=2)
-# Of two queries.
-PAIRS = Tile(keys=64, columns=128, warps=8, stages=2)
+# Of queries together.
+PAIRS = Tile(keys=64, columns=64, warps=8, stages=1)
 # Rows of what is left are filled up to a multiple of any tile of keys.
 SLOTS = 128
 # Tiles of keys whose probabilities one program adds up.
 ADDED_TILES = 8
-# What programs of one launch leave to those of the next, bytes.
-LEFT_BYTES = 2**28
+# What programs of one launch leave to those of the next, bytes. Launches end with SMs that have nothing left to do.
+LEFT_BYTES = 2**30
 # Launches whose p and dz are kept until the units of deterministic sums are known: 4 GiB, of 8,192 queries of 64 heads
 # and 2,048 keys.
-KEPT_LAUNCHES = 16
+KEPT_LAUNCHES = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -47,12 +47,11 @@ class Bounds(NamedTuple):
     def add(
         self,
         left: tuple[int, torch.Tensor, torch.Tensor],
-        rows: dict[str, Any],
         given: Attention,
     ) -> None:
-        """Take account of what tasks left, from the first on; ``rows``: which keys these are of."""
+        """Take account of what tasks left, from the first on."""
         first, shares, slopes = left
-        tasks, heads, padded = shares.shape
+        tasks, padded, heads = shares.shape
         keys = 64
         bounds_kernel[(tasks, triton.cdiv(given.indices.shape[2], keys))](
             self.q_most,
@@ -64,7 +63,9 @@ class Bounds(NamedTuple):
             times_ptr=self.times,
             first_task=first,
             padded=padded,
-            **rows,
+            indices_ptr=given.indices,
+            k=given.indices.shape[2],
+            **given.index_strides(),
             GROUPS=given.groups,
             GROUP_HEADS=given.group_heads,
             HEADS=heads,

@@ -7,8 +7,8 @@ import pytest
 
 from hyscale_model.batch import case_of
 from hyscale_model.families import anatomy
+from hyscale_model.layers.kept import attention_kept
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.kept import attention_kept
 
 QUERIES, LENGTH = 16384, 65536
 # Rows of a key that share its tile: 12 heads fill one warp tile of 16 rows at 0.6 of the rate.

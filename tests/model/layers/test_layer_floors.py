@@ -86,3 +86,18 @@ def test_a_top_k_reads_whole_rows_and_not_the_visible_part(predicted):
     kernel = on_sms + factors["serial_share"].value * from_memory
     by_hand = RUNS * factors["step_over_kernels"].value * kernel
     assert system["time_s"]["selection_recompute"] == pytest.approx(by_hand, rel=0.01)
+
+
+def test_a_teacher_without_a_kernel_moves_gathered_keys_for_every_sixteen_heads(predicted):
+    """14 bytes a gathered value and chunk of 16 of 64 heads, 24 a score of each head."""
+    found = predicted("training.index_teacher=chunked")["systems"]["megatron"]
+    fused = predicted()["systems"]["megatron"]
+    gathered = QUERIES * SELECTED * 576
+    moved = RUNS * (14 * gathered * 4 + 24 * QUERIES * SELECTED * 64) / HBM
+    assert found["floor_s"]["index_loss"] > moved
+    assert found["time_s"]["index_loss"] > moved + fused["time_s"]["index_loss"] / 2
+    rest = [
+        sum(value for term, value in each["time_s"].items() if term not in ("index_loss", "pp_bubble"))
+        for each in (found, fused)
+    ]
+    assert rest[0] == pytest.approx(rest[1])

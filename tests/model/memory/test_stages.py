@@ -1,12 +1,13 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyscale_model.errors import InputError
 from hyscale_model.families import anatomy, count_parameters
-from hyscale_model.memory.holdings import in_flight
 from hyscale_model.prediction import MEMORY_KINDS
-from hyscale_model.step.schedule import rank_order
+from hyscale_model.step.orders import rank_order
+from hyscale_model.step.pipeline import Structure
 from hyscale_model.summary import verdict
 
 # (overrides, GPUs of a stage): layouts of the same model on the same 512 GPUs.
@@ -157,7 +158,8 @@ def test_passes_in_flight_are_those_of_the_schedule(pp, vpp, rounds, rank):
         flying += 1 if kind == "F" else -1
         most = max(most, flying)
     assert flying == 0
-    assert in_flight(rank, pp, vpp, rounds * pp) == pytest.approx(most / vpp)
+    group = Structure(np.zeros(1), pp, vpp, rounds * pp, np.zeros((pp * vpp, 1)))
+    assert group.in_flight[rank] == pytest.approx(most / vpp)
 
 
 @pytest.mark.parametrize(

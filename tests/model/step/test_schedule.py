@@ -4,7 +4,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hyscale_model.scenario.stages import even_split
-from hyscale_model.step.schedule import rank_order, step_seconds, zero_bubble_orders
+from hyscale_model.step.orders import rank_order, zero_bubble_orders
+from hyscale_model.step.schedule import step_seconds
 
 
 def forwards(pp, vpp, micro_batches):

@@ -157,7 +157,8 @@ def test_kernels_known_by_name(name, within, terms):
 
 def test_every_compute_and_communication_term_has_a_rule():
     named = {term for rule in shipped_rules() for term in (*rule.terms, *rule.recomputed)}
-    assert named == set(TERMS)
+    # Waiting for the host is the time between kernels.
+    assert named == set(TERMS) - {"host_bound"}
 
 
 def test_own_rules_come_first(recorder, attributed, tmp_path):

@@ -19,7 +19,7 @@ from hyscale_kernels.sparse_attention.gluon.tiles import (
     products,
     rows_in_shared,
     store_columns,
-    store_tile,
+    store_slots,
 )
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -45,7 +45,6 @@ def _share(
     shares_ptr,
     dq_ptr,
     k,
-    padded,
     scale,
     HEADS: gl.constexpr,
     KEYS: gl.constexpr,
@@ -72,7 +71,7 @@ def _share(
         share = gl.exp2(gl.where(gl.expand_dims(places >= 0, 0), logits * scale - base, float("-inf")))
         shares.store(share)
         mbarrier.arrive(shares_full.index(0), count=1)
-        store_tile(shares_ptr, share.to(gl.bfloat16), start, padded)
+        store_slots(shares_ptr, share.to(gl.bfloat16), start)
         mbarrier.wait(slopes_full.index(0), step & 1)
         token = warpgroup_mma(slopes, wide.index(stage).slice(0, HALF, dim=1), dq, is_async=True)
         token_rest = warpgroup_mma(slopes, rest.index(stage), dq_rest, is_async=True)
@@ -102,7 +101,6 @@ def _slope(
     slopes_ptr,
     dq_ptr,
     k,
-    padded,
     softmax_scale,
     HEADS: gl.constexpr,
     KEYS: gl.constexpr,
@@ -129,7 +127,7 @@ def _slope(
         fence_async_shared()
         mbarrier.arrive(slopes_full.index(0), count=1)
         token = warpgroup_mma(slopes, wide.index(stage).slice(HALF, HALF, dim=1), dq, is_async=True)
-        store_tile(slopes_ptr, slope, start, padded)
+        store_slots(slopes_ptr, slope, start)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(empty_second.index(stage), count=1)
         step += 1
@@ -155,7 +153,6 @@ def queries_kernel(
     q_ptr,
     keys_ptr,
     indices_ptr,
-    counts_ptr,
     out_ptr,
     lse_ptr,
     grad_out_ptr,
@@ -188,10 +185,7 @@ def queries_kernel(
     HALF: gl.constexpr = WIDE // 2
     program = gl.program_id(0).to(gl.int64)
     task = first_task + program
-    row = task // BLOCKS
-    indices_ptr += row * index_stride
-    if counts_ptr is not None:
-        k = gl.load(counts_ptr + row)
+    indices_ptr += task // BLOCKS * index_stride
     q_ptr += task * HEADS * (WIDE + REST)
     dq_ptr += task * HEADS * (WIDE + REST)
     out_ptr += task * HEADS * WIDE
@@ -258,7 +252,6 @@ def queries_kernel(
                     slopes_ptr,
                     dq_ptr,
                     k,
-                    padded,
                     softmax_scale,
                     HEADS,
                     KEYS,
@@ -288,7 +281,6 @@ def queries_kernel(
                     shares_ptr,
                     dq_ptr,
                     k,
-                    padded,
                     scale,
                     HEADS,
                     KEYS,

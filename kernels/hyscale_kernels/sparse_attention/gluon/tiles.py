@@ -120,6 +120,14 @@ def store_tile(rows_ptr, tile, start, padded):
 
 
 @gluon.jit
+def store_slots(rows_ptr, tile, start):
+    """Write a tile ``[HEADS, KEYS]`` to rows of heads, one for each key."""
+    heads = gl.expand_dims(gl.arange(0, tile.shape[0], layout=gl.SliceLayout(1, tile.type.layout)), 1)
+    slots = gl.expand_dims(gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, tile.type.layout)), 0)
+    gl.store(rows_ptr + (start + slots) * tile.shape[0] + heads, tile)
+
+
+@gluon.jit
 def store_columns(rows_ptr, found, stride, FIRST: gl.constexpr):
     """Write columns from ``FIRST`` on of rows ``stride`` apart, rounded."""
     heads = gl.expand_dims(gl.arange(0, found.shape[0], layout=gl.SliceLayout(1, found.type.layout)), 1)

@@ -12,7 +12,6 @@ def queries_kernel(
     keys_ptr,
     values_ptr,
     indices_ptr,
-    counts_ptr,
     sinks_ptr,
     out_ptr,
     lse_ptr,
@@ -29,8 +28,6 @@ def queries_kernel(
     padded,
     index_stride,
     index_group_stride,
-    count_stride,
-    count_group_stride,
     key_stride,
     key_group_stride,
     value_stride,
@@ -51,8 +48,8 @@ def queries_kernel(
     """One program brings the gradients of ``HEADS`` heads of a query back to its logits, and from there to q.
 
     ``dq [n, heads, WIDTH]`` and ``dsinks [n, heads]``, the terms of sums over n, are written, and for ``keys_kernel``
-    the probabilities, ``shares``, and the gradients of products, ``slopes``, ``[programs, HEADS, padded]`` each. Other
-    arguments are those of ``forward_kernel``, but that ``counts``, if given, are how many indices of a row count.
+    the probabilities, ``shares``, and the gradients of products, ``slopes``, ``[programs, padded, HEADS]`` each. Other
+    arguments are those of ``forward_kernel``.
     """
     program = tl.program_id(0).to(tl.int64)
     row, group, pair, head, live = heads_of(first_task + program, GROUPS, GROUP_HEADS, HEADS)
@@ -78,9 +75,6 @@ def queries_kernel(
         q_rest = rows_of(q_rows, live, WIDE, REST, WIDTH, FACTOR)
         dq_rest = tl.zeros((HEADS, REST), tl.float32)
     places_ptr = indices_ptr + row * index_stride + group * index_group_stride
-    if counts_ptr is not None:
-        k = tl.load(counts_ptr + row * count_stride + group * count_group_stride)
-    kept = (program * HEADS + tl.arange(0, HEADS)) * padded
     for start in range(0, k, KEYS):
         slots = start + tl.arange(0, KEYS)
         places = tl.load(places_ptr + slots, mask=slots < k, other=-1)
@@ -104,8 +98,9 @@ def queries_kernel(
         slopes = (shares * (slopes - mean[:, None]) * softmax_scale).to(FACTOR)
         if SINKS:
             shares *= left[:, None]
-        tl.store(shares_ptr + kept[:, None] + slots[None, :], shares.to(FACTOR))
-        tl.store(slopes_ptr + kept[:, None] + slots[None, :], slopes)
+        kept = (program * padded + slots)[None, :] * HEADS + tl.arange(0, HEADS)[:, None]
+        tl.store(shares_ptr + kept, shares.to(FACTOR))
+        tl.store(slopes_ptr + kept, slopes)
         dq = tl.dot(slopes, keys, dq)
         if REST:
             dq_rest = tl.dot(slopes, keys_rest, dq_rest)
@@ -118,9 +113,9 @@ def queries_kernel(
 def keys_kernel(
     q_ptr,
     grad_out_ptr,
-    indices_ptr,
+    keys_ptr,
     counts_ptr,
-    paired_ptr,
+    slots_ptr,
     shares_ptr,
     slopes_ptr,
     per_one_ptr,
@@ -128,8 +123,8 @@ def keys_kernel(
     first_task,
     k,
     padded,
-    index_stride,
-    index_group_stride,
+    key_stride,
+    key_group_stride,
     count_stride,
     count_group_stride,
     GROUPS: tl.constexpr,
@@ -144,6 +139,7 @@ def keys_kernel(
     SHARES: tl.constexpr,
     FIXED: tl.constexpr,
     QUERIES: tl.constexpr,
+    TOGETHER: tl.constexpr,
     HEADS: tl.constexpr,
     KEYS: tl.constexpr,
     FACTOR: tl.constexpr,
@@ -153,43 +149,46 @@ def keys_kernel(
     ``PARTS`` adjacent programs share the columns of the queries out, from ``FIRST`` on.
 
     ``sums [L, GROUPS, SUM_WIDTH]`` are FP32, or if ``FIXED`` int32 with ``per_one [L, GROUPS]`` units in 1. ``SLOPES``:
-    slopes times q are added, to keys; ``SHARES``: shares times gradients of the output, to values. Both are rows of
-    ``padded`` keys. ``paired``: which pairs of queries have one list of keys; ``QUERIES`` 1 leaves those out, 2 the
-    others. No accumulator outlives a tile.
+    slopes times q are added, to keys; ``SHARES``: shares times gradients of the output, to values. Both have a row for
+    each slot of a query. ``keys``: the indices of a query, or one list of ``TOGETHER`` queries and then with ``slots``,
+    where each of them has these keys. ``counts``: of lists of ``TOGETHER``, -1 where queries stay by themselves; either
+    kind of program leaves out the other's. No accumulator outlives a tile.
     """
     BLOCKS: tl.constexpr = GROUPS * ((GROUP_HEADS + HEADS - 1) // HEADS)
-    ROWS: tl.constexpr = QUERIES * HEADS
     program = (tl.program_id(0) // PARTS).to(tl.int64)
     row, group, pair, _, live = heads_of(first_task // QUERIES + program, GROUPS, GROUP_HEADS, HEADS, QUERIES)
-    if paired_ptr is not None:
-        together = tl.load(paired_ptr + row // 2 * count_stride + group * count_group_stride) != 0
-        if together != (QUERIES == 2):
-            return
     if counts_ptr is not None:
-        k = tl.load(counts_ptr + row * count_stride + group * count_group_stride)
+        count = tl.load(counts_ptr + row // TOGETHER * count_stride + group * count_group_stride)
+        if (count >= 0) != (QUERIES > 1):
+            return
+        if QUERIES > 1:
+            k = count
     # Of several parts none has columns beyond the width.
     part = tl.program_id(0) % PARTS * COLUMNS
     if SLOPES:
         q = rows_of(q_ptr + pair * WIDTH + part, live, FIRST, COLUMNS, WIDTH, FACTOR)
     if SHARES:
         grad_out = rows_of(grad_out_ptr + pair * VALUE_WIDTH + part, live, FIRST, COLUMNS, VALUE_WIDTH, FACTOR)
-    places_ptr = indices_ptr + row * index_stride + group * index_group_stride
-    lane = tl.arange(0, ROWS)
-    left = (program // BLOCKS * QUERIES + lane // HEADS) * BLOCKS + program % BLOCKS
-    kept = (left * HEADS + lane % HEADS) * padded
+    keys_ptr += row // QUERIES * key_stride + group * key_group_stride
+    lane = tl.arange(0, QUERIES * HEADS)
+    task = (program // BLOCKS * QUERIES + lane // HEADS) * BLOCKS + program % BLOCKS
+    if QUERIES > 1:
+        slots_ptr += (row + lane // HEADS) * key_stride + group * key_group_stride
     for start in range(0, k, KEYS):
-        slots = start + tl.arange(0, KEYS)
-        places = tl.load(places_ptr + slots, mask=slots < k, other=-1)
-        if QUERIES == 2:
-            places = tl.maximum(places, tl.load(places_ptr + index_stride + slots, mask=slots < k, other=-1))
+        at = start + tl.arange(0, KEYS)
+        places = tl.load(keys_ptr + at, mask=at < k, other=-1)
         # Slots that nobody wrote are rows of terms that nobody adds.
+        slots = at[:, None]
+        some = slots >= 0
+        if QUERIES > 1:
+            slots = tl.load(slots_ptr[None, :] + at[:, None], mask=(at < k)[:, None], other=-1)
+            some = slots >= 0
+        left = (task[None, :] * padded + slots) * HEADS + (lane % HEADS)[None, :]
         terms = tl.zeros((KEYS, COLUMNS), tl.float32)
         if SLOPES:
-            slopes = tl.load(slopes_ptr + kept[:, None] + slots[None, :])
-            terms = tl.dot(tl.trans(slopes.to(FACTOR)), q, terms)
+            terms = tl.dot(tl.load(slopes_ptr + left, mask=some, other=0.0).to(FACTOR), q, terms)
         if SHARES:
-            shares = tl.load(shares_ptr + kept[:, None] + slots[None, :])
-            terms = tl.dot(tl.trans(shares.to(FACTOR)), grad_out, terms)
+            terms = tl.dot(tl.load(shares_ptr + left, mask=some, other=0.0).to(FACTOR), grad_out, terms)
         sums = places.to(tl.int64) * GROUPS + group
         per_one = 1.0
         if FIXED:
@@ -209,7 +208,6 @@ def bounds_kernel(
     q_most_ptr,
     grad_out_most_ptr,
     indices_ptr,
-    counts_ptr,
     shares_ptr,
     slopes_ptr,
     most_ptr,
@@ -220,8 +218,6 @@ def bounds_kernel(
     padded,
     index_stride,
     index_group_stride,
-    count_stride,
-    count_group_stride,
     GROUPS: tl.constexpr,
     GROUP_HEADS: tl.constexpr,
     HEADS: tl.constexpr,
@@ -236,16 +232,14 @@ def bounds_kernel(
     program = tl.program_id(0).to(tl.int64)
     row, group, pair, _, live = heads_of(first_task + program, GROUPS, GROUP_HEADS, HEADS)
     places_ptr = indices_ptr + row * index_stride + group * index_group_stride
-    if counts_ptr is not None:
-        k = tl.load(counts_ptr + row * count_stride + group * count_group_stride)
     slots = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
     places = tl.load(places_ptr + slots, mask=slots < k, other=-1)
     some = places >= 0
-    at = (program * HEADS + tl.arange(0, HEADS))[:, None] * padded + slots[None, :]
-    slopes = tl.load(slopes_ptr + at, mask=some[None, :], other=0.0).to(tl.float32)
-    shares = tl.load(shares_ptr + at, mask=some[None, :], other=0.0).to(tl.float32)
-    of_keys = tl.sum(tl.abs(slopes) * tl.load(q_most_ptr + pair, mask=live, other=0.0)[:, None], axis=0)
-    of_values = tl.sum(shares * tl.load(grad_out_most_ptr + pair, mask=live, other=0.0)[:, None], axis=0)
+    at = (program * padded + slots)[:, None] * HEADS + tl.arange(0, HEADS)[None, :]
+    slopes = tl.load(slopes_ptr + at, mask=some[:, None], other=0.0).to(tl.float32)
+    shares = tl.load(shares_ptr + at, mask=some[:, None], other=0.0).to(tl.float32)
+    of_keys = tl.sum(tl.abs(slopes) * tl.load(q_most_ptr + pair, mask=live, other=0.0)[None, :], axis=1)
+    of_values = tl.sum(shares * tl.load(grad_out_most_ptr + pair, mask=live, other=0.0)[None, :], axis=1)
     sums = places.to(tl.int64) * GROUPS + group
     if value_most_ptr is None:
         of_keys += of_values

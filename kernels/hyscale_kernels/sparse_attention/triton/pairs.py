@@ -1,4 +1,4 @@
-"""One list of keys for two adjacent queries."""
+"""One list of keys for adjacent queries."""
 
 import triton
 import triton.language as tl
@@ -19,73 +19,92 @@ def _below(keys_ptr, count, wanted, STEPS: tl.constexpr):
 
 
 @triton.jit
-def _row(keys_ptr, k, SLOTS: tl.constexpr):
-    """Keys of a query, how many there are, and whether they ascend and all others follow."""
+def _ascending(keys_ptr, width, SLOTS: tl.constexpr):
+    """How many keys a query has if they ascend and -1 follows, or else -1."""
     slots = tl.arange(0, SLOTS)
-    keys = tl.load(keys_ptr + slots, mask=slots < k, other=-1)
-    before = tl.load(keys_ptr + slots - 1, mask=(slots > 0) & (slots < k), other=-1)
+    keys = tl.load(keys_ptr + slots, mask=slots < width, other=-1)
+    before = tl.load(keys_ptr + slots - 1, mask=(slots > 0) & (slots < width), other=-1)
     some = keys >= 0
     ordered = (slots == 0) | (some == 0) | ((before >= 0) & (before < keys))
-    return keys, tl.sum(some.to(tl.int32)), tl.min(ordered.to(tl.int32)) != 0
+    return tl.where(tl.min(ordered.to(tl.int32)) != 0, tl.sum(some.to(tl.int32)), -1)
 
 
 @triton.jit
-def _place(
-    own_ptr, other_ptr, keys, count, other_count, list_ptr, other_list_ptr, SLOTS: tl.constexpr, STEPS: tl.constexpr
-):
-    """Write keys to their places among those of both, and where the other has none of them, -1 to its list."""
-    slots = tl.arange(0, SLOTS)
-    some = slots < count
-    below = _below(other_ptr, other_count, keys, STEPS)
-    same = some & (tl.load(other_ptr + below, mask=some & (below < other_count), other=-1) == keys)
-    twice = tl.cumsum(same.to(tl.int32)) - same.to(tl.int32)
-    at = slots + below - twice
-    tl.store(list_ptr + at, keys, mask=some)
-    tl.store(other_list_ptr + at, tl.full((SLOTS,), -1, tl.int32), mask=some & (same == 0))
-
-
-@triton.jit
-def pairs_kernel(
-    indices_ptr,
+def merge_kernel(
     lists_ptr,
     counts_ptr,
-    paired_ptr,
-    n,
-    k,
+    merged_ptr,
+    merged_counts_ptr,
+    rows,
+    width,
     capacity,
     LISTS: tl.constexpr,
     SLOTS: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    """One program puts the indices ``[n, LISTS, k]`` of two queries into one order.
+    """One program merges rows 2 p and 2 p + 1 of ascending ``lists [rows, LISTS, width]`` into one without repetition.
 
-    ``lists [n, LISTS, capacity]`` have a key of both in the same place, and -1 where a query has not the other's;
-    ``counts [n, LISTS]`` are their lengths. Where ``capacity`` is too small, the indices do not ascend or there is one
-    query only, lists are the indices and ``paired [pairs, LISTS]`` is 0.
+    ``counts [rows, LISTS]``, how long they are, or None for indices of queries. ``merged_counts`` are those of ``merged
+    [pairs, LISTS, capacity]``: -1 if there is one row only, keys do not ascend, a count is -1, or all do not fit.
     """
     pair = tl.program_id(0).to(tl.int64)
     which = tl.program_id(1)
-    first = 2 * pair * LISTS + which
-    second = first + LISTS
-    first_ptr = indices_ptr + first * k
-    second_ptr = indices_ptr + second * k
-    both = 2 * pair + 1 < n
-    keys, count, ordered = _row(first_ptr, k, SLOTS)
-    others, other_count, others_ordered = _row(second_ptr, tl.where(both, k, 0), SLOTS)
-    slots = tl.arange(0, SLOTS)
-    below = _below(second_ptr, other_count, keys, STEPS)
-    some = slots < count
-    same = some & (tl.load(second_ptr + below, mask=some & (below < other_count), other=-1) == keys)
-    length = count + other_count - tl.sum(same.to(tl.int32))
-    together = both & ordered & others_ordered & (length <= capacity)
-    tl.store(paired_ptr + pair * LISTS + which, together.to(tl.int32))
-    first_list = lists_ptr + first * capacity
-    second_list = lists_ptr + second * capacity
-    tl.store(counts_ptr + first, tl.where(together, length, k))
-    tl.store(counts_ptr + second, tl.where(together, length, k), mask=both)
-    if together:
-        _place(first_ptr, second_ptr, keys, count, other_count, first_list, second_list, SLOTS, STEPS)
-        _place(second_ptr, first_ptr, others, other_count, count, second_list, first_list, SLOTS, STEPS)
+    row = 2 * pair * LISTS + which
+    first_ptr = lists_ptr + row * width
+    second_ptr = first_ptr + LISTS * width
+    both = 2 * pair + 1 < rows
+    if counts_ptr is None:
+        count = _ascending(first_ptr, width, SLOTS)
+        other_count = _ascending(second_ptr, tl.where(both, width, 0), SLOTS)
     else:
-        tl.store(first_list + slots, keys, mask=slots < k)
-        tl.store(second_list + slots, others, mask=(slots < k) & both)
+        count = tl.load(counts_ptr + row)
+        other_count = tl.load(counts_ptr + row + LISTS, mask=both, other=-1)
+    good = both & (count >= 0) & (other_count >= 0)
+    count = tl.where(good, count, 0)
+    other_count = tl.where(good, other_count, 0)
+    slots = tl.arange(0, SLOTS)
+    merged_ptr += (pair * LISTS + which) * capacity
+    # Of keys that both have, the first list's count.
+    some = slots < count
+    keys = tl.load(first_ptr + slots, mask=some, other=-1)
+    below = _below(second_ptr, other_count, keys, STEPS)
+    same = (some & (tl.load(second_ptr + below, mask=some & (below < other_count), other=-1) == keys)).to(tl.int32)
+    at = slots + below - (tl.cumsum(same) - same)
+    tl.store(merged_ptr + at, keys, mask=some & (at < capacity))
+    length = count + other_count - tl.sum(same)
+    some = slots < other_count
+    keys = tl.load(second_ptr + slots, mask=some, other=-1)
+    below = _below(first_ptr, count, keys, STEPS)
+    same = (some & (tl.load(first_ptr + below, mask=some & (below < count), other=-1) == keys)).to(tl.int32)
+    at = slots + below - (tl.cumsum(same) - same)
+    tl.store(merged_ptr + at, keys, mask=some & (same == 0) & (at < capacity))
+    tl.store(merged_counts_ptr + pair * LISTS + which, tl.where(good & (length <= capacity), length, -1))
+
+
+@triton.jit
+def slots_kernel(
+    indices_ptr,
+    merged_ptr,
+    merged_counts_ptr,
+    slots_ptr,
+    width,
+    capacity,
+    LISTS: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    SLOTS: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    """One program finds, for each key of a list of ``TOGETHER`` queries, where a query has it: -1 where it has not."""
+    row = tl.program_id(0).to(tl.int64)
+    which = tl.program_id(1)
+    merged = row // TOGETHER * LISTS + which
+    count = tl.load(merged_counts_ptr + merged)
+    own_ptr = indices_ptr + (row * LISTS + which) * width
+    own_count = _ascending(own_ptr, width, SLOTS)
+    for start in range(0, count, SLOTS):
+        at = start + tl.arange(0, SLOTS)
+        keys = tl.load(merged_ptr + merged * capacity + at, mask=at < count, other=-1)
+        below = _below(own_ptr, own_count, keys, STEPS)
+        own = tl.load(own_ptr + below, mask=below < own_count, other=-1)
+        found = tl.where((keys >= 0) & (own == keys), below, -1)
+        tl.store(slots_ptr + (row * LISTS + which) * capacity + at, found, mask=at < count)

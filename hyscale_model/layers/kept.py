@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import Anatomy, Attention, FeedForward
-from hyscale_model.layers.core import LEFT_BYTES, PAIRED_UP_TO
 from hyscale_model.layers.routing import busiest_load
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes
+from hyscale_model.layers.tiles import TOGETHER, TOGETHER_UP_TO
 from hyscale_model.scenario.schema import Scenario
 
 # Softmax, the mask of its dropout (one byte) and what dropout leaves, of one query, key and head.
@@ -51,7 +51,8 @@ class Kept:
         modules: bytes by name of the recomputed module that drops them.
         policy: modules that are recomputed.
         later: the part of an attention that its core and what follows make, which is not there while keys are selected.
-        graph: what is made before the core and kept for gradients alone; a forward without gradients drops it.
+        graph: what is made before the core and kept for gradients alone; a forward without gradients drops it as soon
+            as the core has its operands.
         behind: what products behind the core keep of one another, gone by the time of the core's backward.
     """
 
@@ -123,7 +124,7 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
     modules["mla_up_proj"] = operands + each * shard * low_rank if latent else 0.0
     modules["always"] = modules["always"] + (BF16_BYTES * shard * low_rank if latent else operands)
     later = BF16_BYTES * rows * context + each * rows * (behind + copied) + modules["core_attn"]
-    graph = each * rows * absorbed + BF16_BYTES * shard * low_rank
+    graph = each * (rows * absorbed + shard * (hidden + low_rank)) + BF16_BYTES * shard * low_rank
     return Kept(modules, policy_of(case), later, graph, each * rows * behind)
 
 
@@ -157,15 +158,18 @@ def _statistics(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
 
 
 def _lists(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
-    """Keys of every query as this project's kernels read them: beside the indices, all tokens of entries with the
-    window, and where queries are paired the list of both."""
+    """Keys of every query as this project's kernels read them, beside the indices.
+
+    All tokens of entries with the window; of queries that share a pass a list, and where each has its keys.
+    """
     system, core = case.systems[0], attention.core
     if system.backend != OWN_BACKEND or not core.topk:
         return 0.0
     keys = core.topk * core.entry_tokens + core.window
     paired = system.sparse_attention == "query_pairs"
     own = keys if keys != core.topk else 0
-    return INT32_BYTES * sizes.tokens * (own + (PAIRED_UP_TO * keys if paired else 0))
+    together = TOGETHER_UP_TO * keys * (1 + 1 / TOGETHER)
+    return INT32_BYTES * sizes.tokens * (own + (together if paired else 0))
 
 
 def _mask(body: Anatomy, shard: Number) -> Number:
@@ -206,8 +210,7 @@ def attention_gradients(case: Scenario, sizes: Sizes, attention: Attention, body
         # The gate of an output has its gradient before the core has those of its operands.
         operands = core.heads / tp * core.key_width + maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
         values = values + _beyond(case, attention, body, operands)
-    left = LEFT_BYTES if sparse and case.systems[0].backend == OWN_BACKEND else 0
-    return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden) + left
+    return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden)
 
 
 def feed_forward_gradients(case: Scenario, sizes: Sizes, ffn: FeedForward, body: Anatomy) -> Number:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hyscale_model.batch import case_of
 from hyscale_model.families import anatomy
+from hyscale_model.layers.kept import attention_kept, feed_forward_kept, policy_of
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.kept import attention_kept, feed_forward_kept, policy_of
 from hyscale_model.scenario import read_scenario
 
 GPT = """
