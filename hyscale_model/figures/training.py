@@ -15,7 +15,7 @@ from hyscale_model.report.units import significant
 
 _HEIGHT = 330
 # Curves that coincide are seen through each other: each is drawn narrower than the one before.
-_WIDTHS = (8, 4, 1.5)
+_WIDTHS = (9, 5, 1.5)
 _MARGIN = {"l": 62}
 
 
@@ -96,6 +96,7 @@ def _apart(data: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[list[int]
 
 def _over_steps(data: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], title: str, theme: Theme) -> go.Figure:
     """Steps from left to right, with the length of documents from where it changes on."""
+    longest = max((run["first_step"] + len(run["loss"]) for run in data["runs"].values()), default=0)
     shapes, notes, begin = [], [], 0
     for stage in data["stages"]:
         line = {"color": theme.muted, "width": 1, "dash": "dot"}
@@ -121,7 +122,8 @@ def _over_steps(data: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], ti
         x_title="step",
         y_title=title,
         legend=True,
-        yaxis={"type": "log", "exponentformat": "power"},
+        xaxis={"range": [0, longest]},
+        yaxis={"type": "log", "exponentformat": "power", "dtick": 1},
         margin=_MARGIN,
         shapes=shapes,
         annotations=notes,

@@ -8,6 +8,7 @@ from typing import Any
 
 from hyscale_model import figures
 from hyscale_model.checks import check, offered
+from hyscale_model.checks.training import GROUP as TRAINING
 from hyscale_model.prediction import ORIGINS
 from hyscale_model.report.compared import RELATIONS
 from hyscale_model.report.markup import element
@@ -34,7 +35,7 @@ def build(page: Page) -> list[Card]:
     about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
     choices = [Choice("group", "Group", {name: name for name in groups}, group)] if len(groups) > 1 else []
     cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, *choices))
-    return [*cards, *training_cards(page.theme), _origins(page), _assumed(data)]
+    return [*cards, *_training(page), _origins(page), _assumed(data)]
 
 
 @lru_cache(maxsize=8)
@@ -79,6 +80,15 @@ def _compared(
         csv=name,
         wide=True,
     )
+
+
+def _training(page: Page) -> list[Card]:
+    """Systems trained side by side, if that is recorded, and what their steps take."""
+    cards = training_cards(page.theme)
+    if not cards:
+        return []
+    about = "Steps on documents as long as the sequence, and what the model says of the transformer that was trained."
+    return [*cards, _compared("training-steps", "What its steps take", about, _check(TRAINING)["rows"], page)]
 
 
 def _origins(page: Page) -> Card:

@@ -44,7 +44,7 @@ def _differences(data: Mapping[str, Any], theme: Theme) -> Card:
         [
             " and ".join(entry["runs"]),
             *(_at(entry["first_difference"][series]) for series in _SERIES),
-            f"{entry['loss_difference']['largest']:.1e}",
+            f"{apart:.1e}" if (apart := entry["loss_difference"]["largest"]) else "0",
             count(entry["steps"]),
         ]
         for entry in data["comparisons"]

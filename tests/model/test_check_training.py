@@ -9,6 +9,7 @@ from training_record import GIB, MODEL, training_record
 from hyscale_model import figures
 from hyscale_model.checks import check, offered, training
 from hyscale_model.errors import InputError
+from hyscale_model.views import Page, evidence
 from hyscale_model.views.training import training_cards
 
 
@@ -152,3 +153,13 @@ def test_curves_are_drawn_and_differences_only_where_there_are_any(recorded, the
     assert [card.name for card in cards] == ["training-losses", "training-differences"]
     assert "never" in cards[1].body()
     assert "step 3" in cards[1].body()
+
+
+def test_the_evidence_shows_times_beside_their_prediction(recorded, monkeypatch, predicted, resolve):
+    # What is checked of the recorded training must not be kept for other tests.
+    monkeypatch.setattr(evidence, "_check", lambda group: check((group,), draws=2))
+    page = Page(resolved=resolve(), data=predicted(), theme=figures.LIGHT, options={"group": "training"})
+    cards = {card.name: card for card in evidence.build(page)}
+    assert cards["check"].title == "Check: training"
+    assert sum(len(trace.y) for trace in cards["training-steps"].figure.data) == 8
+    assert "step of hyscale-one-query" in cards["training-steps"].body()
