@@ -6,6 +6,7 @@
 # make dashboard    the dashboard on http://127.0.0.1:8050
 # make screenshots  its pictures for the documents; needs Chromium
 # make users        how it bears ten users for a minute
+# make latency      how long a change takes to show, view by view; needs Chromium
 #
 # PYTHON picks the interpreter the environment is made from, VENV where it goes. EXTRAS=test,kernel-tests installs torch
 # and Triton too, without which `make test` skips the tests of the kernels.
@@ -23,7 +24,7 @@ comma := ,
 # One stamp for each set of extras: another set calls for another installation.
 TESTED = $(VENV)/.installed-for-$(subst $(comma),+,$(EXTRAS))
 
-.PHONY: demo test check bench picture dashboard screenshots users clean
+.PHONY: demo test check bench picture dashboard screenshots users latency clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -37,14 +38,14 @@ demo: $(VENV)/.installed
 	@echo "Copy $(SCENARIO) and write your own model, cluster and layout into it."
 
 test: $(TESTED)
-	$(BIN)/python -m pytest -n 2 $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m hyscale_model.bench
@@ -60,6 +61,9 @@ screenshots: $(TESTED)
 
 users: $(TESTED)
 	$(BIN)/python tests/browser/users.py
+
+latency: $(TESTED)
+	$(BIN)/python tests/browser/latency.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

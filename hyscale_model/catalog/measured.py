@@ -49,15 +49,24 @@ def read(path: Path) -> Mapping[str, Any]:
 @lru_cache(maxsize=16)
 def _read(path: Path, _written: int) -> Mapping[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError:
         raise InputError("not UTF-8 text", file=str(path), field="profile", expected="a profile") from None
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"not JSON ({error.msg}): the file is damaged or cut short", str(path), error.lineno, "profile"
-        ) from None
+
+
+def parse(text: str, where: str) -> Mapping[str, Any]:
+    """The contents of a measured profile given as text.
+
+    Raises:
+        InputError: it is damaged, or no measured profile; ``where`` is what the message calls it.
+    """
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason, line = (error.msg, error.lineno) if isinstance(error, json.JSONDecodeError) else ("too deep", None)
+        raise InputError(f"not JSON ({reason}): the file is damaged or cut short", where, line, "profile") from None
     if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise InputError("no measured profile", file=str(path), field="kind", expected=KIND)
+        raise InputError("no measured profile", file=where, field="kind", expected=KIND)
     return data
 
 

@@ -46,8 +46,15 @@ def network(
         write_text(output, text + "\n")
         say(f"wrote {output}")
     if html is not None:
+        import plotly.graph_objects as go
+
         from hyscale_model.figures import LIGHT
         from hyscale_model.figures import network as drawn
 
-        write_text(html, drawn(last, LIGHT, group).to_html(include_plotlyjs=True), "--html")
+        what = "all groups" if group is None else group.upper()
+        title = (
+            f"{last['system']}: bytes (width) and load (colour) of the links of one of {last['nodes']} nodes in a step"
+        )
+        figure = go.Figure(drawn(last, LIGHT, group)).update_layout(title=f"{title}, {what}", margin={"t": 60})
+        write_text(html, figure.to_html(include_plotlyjs=True), "--html")
         say(f"wrote {html}")

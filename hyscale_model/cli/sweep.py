@@ -83,17 +83,7 @@ def sweep(
     seconds = time.perf_counter() - start
     if output is not None:
         say(f"wrote {output}: {rows:,} rows of {asked.axes.count:,} points in {seconds:.1f} s")
-    data = {
-        "schema_version": 1,
-        "name": asked.resolved.scenario.name,
-        "draws": draws,
-        "seed": seed,
-        "points": asked.axes.count,
-        "systems": list(asked.systems),
-        "axes": list(asked.axes.paths),
-        "columns": columns,
-        "rows": shown,
-    }
+    data = asked.as_json(shown)
     if as_json:
         typer.echo(dumps(data))
     elif output is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, no_up
 
 from hyscale_model.dashboard import sidebar
 from hyscale_model.dashboard.answer import answer, resolve, scenario_text
+from hyscale_model.dashboard.jobs import Jobs
 from hyscale_model.dashboard.layout import built, frame
 from hyscale_model.dashboard.offer import Offer, received, shown_name
+from hyscale_model.dashboard.profiles import KIND as PROFILE
+from hyscale_model.dashboard.profiles import KnownProfiles, of_text
 from hyscale_model.dashboard.question import Question
 from hyscale_model.errors import InputError
 from hyscale_model.figures import LIGHT, THEMES
@@ -25,6 +29,8 @@ LOG = logging.getLogger(__name__)
 ASSETS = Path(__file__).parent / "assets"
 # A page sends at most two uploads along, each escaped as JSON.
 LIMIT_REQUEST_BYTES = 8 << 20
+# More than a page has cards.
+MOST_STUDIES = 16
 
 
 def create_app(scenarios: Path | None = None) -> Dash:
@@ -33,7 +39,7 @@ def create_app(scenarios: Path | None = None) -> Dash:
     Args:
         scenarios: a folder of scenario files to offer; without it those of the catalogue.
     """
-    offer = Offer(scenarios)
+    offer, jobs = Offer(scenarios), Jobs()
     app = Dash(
         __name__,
         title="HyScale model",
@@ -46,7 +52,8 @@ def create_app(scenarios: Path | None = None) -> Dash:
     app.server.config["MAX_CONTENT_LENGTH"] = LIMIT_REQUEST_BYTES
     app.layout = frame()
     _in_the_browser(app)
-    _figures(app, offer)
+    _figures(app, offer, jobs)
+    _studies(app, jobs)
     _controls(app, offer)
     _files(app, offer)
     return app
@@ -72,12 +79,13 @@ def _in_the_browser(app: Dash) -> None:
         ("fill_controls", Input("controls-text", "data")),
         ("fill_message", Input("message-text", "data")),
         ("take_upload", Input("uploaded", "data")),
+        ("show_progress", Input("progress", "data")),
         ("pick", Input({"kind": "graph", "name": ALL}, "clickData")),
     ):
         app.clientside_callback(function(name), value, prevent_initial_call=True)
 
 
-def _figures(app: Dash, offer: Offer) -> None:
+def _figures(app: Dash, offer: Offer, jobs: Jobs) -> None:
     """The view of a page."""
 
     @app.callback(
@@ -93,7 +101,7 @@ def _figures(app: Dash, offer: Offer) -> None:
         # What the answer belongs to: answers may overtake one another, and the page takes the one it waits for.
         asked = {"at": state.get("at"), "theme": theme}
         try:
-            cards, texts, problem = view(state, str(theme), uploads or {}, offer)
+            cards, texts, problem = view(state, str(theme), uploads or {}, offer, jobs)
         except InputError as error:
             return asked | {"problem": told(f"error: {error}")}
         except Exception as error:
@@ -106,6 +114,19 @@ def _figures(app: Dash, offer: Offer) -> None:
             "cards": [built(card) for card in cards],
             "figures": {card.name: card.figure for card in cards if card.figure is not None},
         }
+
+
+def _studies(app: Dash, jobs: Jobs) -> None:
+    """How far the studies are that a page waits for."""
+
+    @app.callback(Output("progress", "data"), Input("waiting", "data"), prevent_initial_call=True)
+    def tell(waiting: Any) -> Any:
+        asked = waiting if isinstance(waiting, Mapping) else {}
+        names = [str(name) for name in list(asked.get("jobs") or ())[:MOST_STUDIES]]
+        if asked.get("cancel"):
+            for name in names:
+                jobs.cancel(name)
+        return {name: jobs.progress(name) for name in names}
 
 
 def _controls(app: Dash, offer: Offer) -> None:
@@ -147,17 +168,22 @@ def _files(app: Dash, offer: Offer) -> None:
         prevent_initial_call=True,
     )
     def take(upload: Any, uploads: Any, state: Any) -> tuple[Any, Any, Any]:
-        name = shown_name(str((upload or {}).get("name")))
+        upload = upload or {}
+        name, kind = shown_name(str(upload.get("name"))), str(upload.get("kind") or "")
         try:
-            key, kept = received(name, (upload or {}).get("content"))
+            key, kept = received(name, upload.get("content"))
             # Only what can be asked about is kept.
-            answer(Question(f"upload:{key}"), offer, {key: kept})
+            if kind == PROFILE:
+                of_text(kept["text"], name)
+                kept["kind"] = PROFILE
+            else:
+                answer(Question(f"upload:{key}"), offer, {key: kept})
         except InputError as error:
             return no_update, no_update, told(f"error: {error}")
         except Exception as error:
             LOG.exception("the upload %s failed", name)
             return no_update, no_update, told(f"internal error: {type(error).__name__}")
-        return {**_in_use(state, uploads or {}), key: kept}, key, ""
+        return {**_in_use(state, uploads or {}), key: kept}, {"key": key, "kind": kind}, ""
 
     @app.callback(
         Output("yaml", "data"),
@@ -180,11 +206,16 @@ def _in_use(state: Any, uploads: Mapping[str, Any]) -> dict[str, Any]:
     """The uploads that the page or its pinned prediction still speaks of."""
     state = state or {}
     wanted = {str(part.get("scenario", "")) for part in (state, state.get("pinned") or {})}
+    wanted.add(str((state.get("options") or {}).get(PROFILE, "")))
     return {key: kept for key, kept in uploads.items() if f"upload:{key}" in wanted}
 
 
-def view(state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer) -> tuple[list[Card], dict[str, str], str]:
+def view(
+    state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer, jobs: Jobs | None = None
+) -> tuple[list[Card], dict[str, str], str]:
     """The cards of a page, its texts by the id of their element, and what is wrong with what was pinned.
+
+    Without ``jobs`` there are no studies that take seconds.
 
     Raises:
         InputError: the scenario or a change to it cannot be used.
@@ -205,6 +236,8 @@ def view(state: Any, theme: str, uploads: Mapping[str, Any], offer: Offer) -> tu
             data=now.data,
             theme=THEMES.get(theme, LIGHT),
             command=now.command,
+            profiles=KnownProfiles(uploads),
+            study=None if jobs is None else partial(jobs.ask, (now.question, now.source)),
             pinned=before,
             options={str(key): str(value) for key, value in (state.get("options") or {}).items()},
         )
@@ -226,7 +259,7 @@ def told(text: str) -> Markup:
 def _offered(offer: Offer, uploads: Mapping[str, Any], chosen: str | None) -> Markup:
     """The choice of a scenario, uploaded ones by the name of their file."""
     names = {name: name for name in offer.names}
-    names |= {f"upload:{key}": f"{kept['name']} (uploaded)" for key, kept in uploads.items()}
+    names |= {f"upload:{key}": f"{kept['name']} (uploaded)" for key, kept in uploads.items() if not kept.get("kind")}
     options = [element("option", text, value=name, selected=name == chosen) for name, text in names.items()]
     file = element("input", type="file", accept=".yaml,.yml", data_upload=True)
     return joined(

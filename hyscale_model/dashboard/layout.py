@@ -75,6 +75,9 @@ def _stores() -> list[Component]:
         dcc.Store(id="upload"),
         dcc.Store(id="uploaded"),
         dcc.Store(id="theme"),
+        # Studies that the page waits for, and how far they are.
+        dcc.Store(id="waiting"),
+        dcc.Store(id="progress"),
         dcc.Store(id="yaml-wanted"),
         dcc.Download(id="yaml"),
     ]

@@ -68,7 +68,7 @@ class Offer:
         """
         if name.startswith(UPLOAD):
             kept = uploads.get(name.removeprefix(UPLOAD))
-            if kept is None:
+            if kept is None or kept.get("kind"):
                 raise InputError(
                     "this address belongs to a scenario uploaded in another browser or session",
                     expected="the same file, uploaded again",

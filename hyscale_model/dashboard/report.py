@@ -8,6 +8,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from hyscale_model.dashboard.profiles import KnownProfiles
 from hyscale_model.figures import THEMES
 from hyscale_model.report.markup import Markup, element, joined
 from hyscale_model.scenario import Resolved
@@ -37,12 +38,10 @@ def report(resolved: Resolved, data: dict[str, Any], command: str) -> str:
     themed: dict[str, dict[str, Any]] = {}
     sections: list[Markup] = []
     for theme in THEMES.values():
-        page = Page(resolved=resolved, data=data, theme=theme, command=command)
+        page = Page(resolved=resolved, data=data, theme=theme, command=command, profiles=KnownProfiles())
         views = {key: view.build(page) for key, view in VIEWS.items()}
         cards = [card for each in views.values() for card in each]
-        themed[theme.name] = {
-            f"plot-{card.name}": json.loads(card.figure.to_json()) for card in cards if card.figure is not None
-        }
+        themed[theme.name] = {f"plot-{card.name}": card.figure for card in cards if card.figure is not None}
         sections = [_view(key, VIEWS[key].title, each) for key, each in views.items()]
     links = (element("a", view.title, href=f"#{key}") for key, view in VIEWS.items())
     # In JSON inside HTML, only the end of a script could be taken for markup.

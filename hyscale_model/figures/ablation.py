@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import finite, ratio, seconds
 
@@ -28,7 +26,7 @@ class _Bar:
     hover: str
 
 
-def ablation(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def ablation(data: Mapping[str, Any], theme: Theme) -> Figure:
     """Step time of the baseline, what each change takes away or adds, and the step time of the last system.
 
     Baseline plus all changes is the last system's time: every bar begins where the one above it ends.

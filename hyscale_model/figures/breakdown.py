@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES, hatch, term_colour, term_family
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import TERMS
 from hyscale_model.report.times import LIMITS, scale_of, shares, terms_of
 from hyscale_model.report.units import finite, percent, seconds
 
 
-def step_breakdown(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def step_breakdown(data: Mapping[str, Any], theme: Theme) -> Figure:
     """One bar a system, one segment a term; the segments of a bar sum to the step's nominal time.
 
     Families of terms have a colour each, recomputation and backward a hatching.

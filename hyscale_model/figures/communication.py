@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES
-from hyscale_model.figures.style import TRANSPARENT, Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import TRANSPARENT, Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import TERMS
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import finite, seconds
@@ -17,7 +15,7 @@ from hyscale_model.report.units import finite, seconds
 SUFFIX = "_communication_exposed"
 
 
-def communication(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def communication(data: Mapping[str, Any], theme: Theme) -> Figure:
     """Exposed (filled) and hidden (outlined) seconds of each parallel group, a bar for each system and group."""
     rows = communication_rows(data)
     longest = max((exposed + hidden for _, _, exposed, hidden in rows), default=0.0)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.units import ratio
 
 
-def speedups(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> go.Figure:
+def speedups(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> Figure:
     """Every pair of systems: nominal speed-up and p10 to p90, the pinned one's beside it."""
     known = data.get("speedup") or {}
     before = (pinned.get("speedup") or {}) if pinned else {}

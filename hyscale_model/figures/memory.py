@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import kind_colour
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.prediction import MEMORY_KINDS
 from hyscale_model.report.as_json import in_order
 from hyscale_model.report.units import GIB, finite, gib, percent
@@ -19,7 +17,7 @@ BAR_HEIGHT = 34
 ABOVE = 16
 
 
-def memory_by_kind(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def memory_by_kind(data: Mapping[str, Any], theme: Theme) -> Figure:
     """Kinds of memory at the peak of each system, stacked, against the capacity."""
     memories = {name: system["memory"] for name, system in data["systems"].items() if system.get("memory")}
     names = list(memories)
@@ -29,7 +27,7 @@ def memory_by_kind(data: Mapping[str, Any], theme: Theme) -> go.Figure:
     return _stacked(names, columns, heads, origins, _capacity(memories), theme)
 
 
-def memory_by_stage(data: Mapping[str, Any], system: str, theme: Theme) -> go.Figure:
+def memory_by_stage(data: Mapping[str, Any], system: str, theme: Theme) -> Figure:
     """Kinds of memory at the peak of each pipeline stage of one system."""
     memory = data["systems"][system]["memory"]
     stages = memory["stages"]
@@ -45,7 +43,7 @@ def memory_by_stage(data: Mapping[str, Any], system: str, theme: Theme) -> go.Fi
     )
 
 
-def memory_over_step(moments: Mapping[str, Any], stage: int, theme: Theme) -> go.Figure:
+def memory_over_step(moments: Mapping[str, Any], stage: int, theme: Theme) -> Figure:
     """Kinds of memory of one stage at each moment of a step.
 
     Args:
@@ -70,7 +68,7 @@ def _stacked(
     origins: Sequence[str],
     capacity: float,
     theme: Theme,
-) -> go.Figure:
+) -> Figure:
     seen: dict[str, None] = {}
     for column in columns:
         seen |= dict.fromkeys(kind for kind, value in column.items() if value)

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import networkx as nx
-import plotly.graph_objects as go
 
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES
-from hyscale_model.figures.style import Theme, figure
+from hyscale_model.figures.style import Figure, Theme, figure
 from hyscale_model.report.units import finite, gb_per_s, percent, seconds, significant
 
-HEIGHT = 340
+HEIGHT = 350
+# Below the graph, for the scale of the colours.
+_BELOW = 64
 # Pixels of the widest link and of the narrowest that is drawn.
 WIDEST, NARROWEST = 14.0, 1.0
 _LAYERS = {"host": 0, "nvlink": 1, "adapter": 3}
@@ -21,7 +22,7 @@ _GPUS = 2
 _KINDS = {"nvlink": "NVLink", "adapter": "network adapter", "host": "PCIe or NVLink-C2C"}
 
 
-def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> go.Figure:
+def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> Figure:
     """Links of a node in one step.
 
     Args:
@@ -36,9 +37,7 @@ def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> 
     colours = (theme.grid, FAMILIES["communication"][0])
     traces = [_line(link, places, most, highest, colours) for link in links]
     if links:
-        traces += [_loads(links, places, highest, colours, theme), *_names(places, theme)]
-    what = "all groups" if group is None else f"group {group.upper()}"
-    title = f"bytes (width) and load (colour) of the links of one of {data['nodes']} nodes in a step, {what}"
+        traces += [_loads(data, links, places, highest, colours, theme), _ends(places, theme)]
     hidden = {"visible": False, "fixedrange": True}
     return figure(
         traces,
@@ -47,8 +46,8 @@ def network(data: Mapping[str, Any], theme: Theme, group: str | None = None) -> 
         x_title=None,
         xaxis=hidden,
         yaxis=hidden,
-        margin={"t": 34},
-        title=_title(title, theme),
+        margin={"l": 64, "t": 20, "b": _BELOW},
+        annotations=_rows(places, theme),
     )
 
 
@@ -66,10 +65,6 @@ def _places(links: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[float]]:
 def _number(name: str) -> int:
     number = name.rpartition(" ")[2]
     return int(number) if number.isdecimal() else 0
-
-
-def _title(text: str, theme: Theme) -> dict[str, Any]:
-    return {"text": text, "font": {"size": 12, "color": theme.muted}, "x": 0.01, "y": 0.98}
 
 
 def _links(data: Mapping[str, Any], group: str | None) -> list[dict[str, Any]]:
@@ -118,13 +113,14 @@ def _line(
 
 
 def _loads(
+    data: Mapping[str, Any],
     links: Sequence[Mapping[str, Any]],
     places: Mapping[str, Sequence[float]],
     highest: float,
     colours: tuple[str, str],
     theme: Theme,
 ) -> dict[str, Any]:
-    """A mark in the middle of each link: what to hover over, and the scale of the colours."""
+    """A mark in the middle of each link, larger on the busiest: what to hover over, and the scale of the colours."""
     middle = [[(a + b) / 2 for a, b in zip(places[link["from"]], places[link["to"]], strict=True)] for link in links]
     return {
         "type": "scatter",
@@ -132,25 +128,36 @@ def _loads(
         "x": [float(place[0]) for place in middle],
         "y": [float(place[1]) for place in middle],
         "marker": {
-            "size": 9,
+            "size": [15 if link["load"] == highest else 9 for link in links],
             "color": [100 * link["load"] for link in links],
             "cmin": 0,
             "cmax": 100 * highest or 1,
             "colorscale": [[0, colours[0]], [1, colours[1]]],
-            "line": {"width": 1, "color": theme.muted},
+            "line": {
+                "width": [2 if link["load"] == highest else 1 for link in links],
+                "color": [theme.ink if link["load"] == highest else theme.muted for link in links],
+            },
             "colorbar": {
-                "title": {"text": "busy, % of the step", "side": "right", "font": {"size": 11}},
-                "thickness": 10,
+                "title": {"text": "busy, % of the step", "side": "bottom", "font": {"size": 12, "color": theme.muted}},
+                "orientation": "h",
+                "x": 0.5,
+                "len": 0.6,
+                "y": -0.03,
+                "yanchor": "top",
+                "ypad": 0,
+                "thickness": 8,
                 "outlinewidth": 0,
+                "tickfont": {"size": 11},
+                "nticks": 5,
             },
         },
-        "customdata": [_told(link) for link in links],
+        "customdata": [_told(link, data["groups"], link["load"] == highest) for link in links],
         "hovertemplate": hover.TEMPLATE,
         "showlegend": False,
     }
 
 
-def _told(link: Mapping[str, Any]) -> str:
+def _told(link: Mapping[str, Any], groups: Mapping[str, Any], busiest: bool) -> str:
     shares = ", ".join(
         f"{group.upper()} {significant(mine['bytes'] / 1e9, 3)} GB" for group, mine in link["groups"].items()
     )
@@ -163,34 +170,49 @@ def _told(link: Mapping[str, Any]) -> str:
             f"{_KINDS[link['kind']]}, {gb_per_s(link['bytes_per_s'])}",
             f"busy for {seconds(link['seconds'])}, {percent(link['load'])} of the step",
             shares,
+            *(
+                f"{name.upper()}: {seconds(groups[name]['exposed_s'])} exposed, "
+                f"{seconds(groups[name]['hidden_s'])} hidden"
+                for name in link["groups"]
+            ),
+            "the bottleneck" if busiest else "",
         ),
     )
 
 
-def _names(places: Mapping[str, Sequence[float]], theme: Theme) -> list[dict[str, Any]]:
-    heights = sorted({float(place[1]) for place in places.values()})
-    rows = [[name for name, place in places.items() if float(place[1]) == height] for height in heights]
+def _ends(places: Mapping[str, Sequence[float]], theme: Theme) -> dict[str, Any]:
+    """What links join, each with its number in it."""
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": [float(place[0]) for place in places.values()],
+        "y": [float(place[1]) for place in places.values()],
+        "text": [name.rpartition(" ")[2] if name[-1].isdecimal() else "" for name in places],
+        "textfont": {"size": 11, "color": theme.ink},
+        "marker": {"size": 21, "color": theme.surface, "symbol": "square", "line": {"width": 1.5, "color": theme.ink}},
+        "hovertext": list(places),
+        "hoverinfo": "text",
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+
+
+def _rows(places: Mapping[str, Sequence[float]], theme: Theme) -> list[dict[str, Any]]:
+    """What stands in each row, on its left."""
+    rows: dict[float, list[str]] = {}
+    for name, place in places.items():
+        rows.setdefault(float(place[1]), []).append(name)
     return [
         {
-            "type": "scatter",
-            "mode": "markers+text",
-            "x": [float(places[name][0]) for name in row],
-            "y": [float(places[name][1]) for name in row],
-            "text": row if len(row) <= 16 else ["" for _ in row],
-            "textposition": "top center" if row is rows[-1] else "bottom center",
-            "textfont": {"size": 11, "color": theme.ink},
-            "marker": {
-                "size": 14,
-                "color": theme.surface,
-                "symbol": "square",
-                "line": {"width": 1.5, "color": theme.ink},
-            },
-            "hovertext": row,
-            "hoverinfo": "text",
-            "showlegend": False,
-            "cliponaxis": False,
+            "xref": "paper",
+            "x": 0,
+            "xanchor": "right",
+            "y": height,
+            "text": f"{names[0].rpartition(' ')[0]}s" if names[0][-1].isdecimal() else names[0],
+            "showarrow": False,
+            "font": {"size": 12, "color": theme.muted},
         }
-        for row in rows
+        for height, names in rows.items()
     ]
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES, VERDICTS, term_family
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.memory import VERDICTS as VERDICT_WORDS
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import GIB, finite, gib, seconds
 
 
-def step_times(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> go.Figure:
+def step_times(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> Figure:
     """Step time of each system by what it is spent on, with p10 to p90; pinned ones as lines."""
     systems = data["systems"]
     before = pinned["systems"] if pinned else {}
@@ -43,7 +41,7 @@ def step_times(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] 
     )
 
 
-def peak_memory(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> go.Figure:
+def peak_memory(data: Mapping[str, Any], theme: Theme, pinned: Mapping[str, Any] | None = None) -> Figure:
     """Peak of the fullest GPU of each system, its interval and the capacity."""
     memories = {name: system["memory"] for name, system in data["systems"].items() if system.get("memory")}
     before = {name: s["memory"] for name, s in (pinned["systems"] if pinned else {}).items() if s.get("memory")}

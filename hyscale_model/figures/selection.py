@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import MARKERS, SYSTEMS, tint
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.lengths import Curve, Lengths
-from hyscale_model.report.units import count, finite, gib, ratio, seconds, significant
+from hyscale_model.report.units import count, finite, gib, ratio, seconds, significant, tokens
 
-_HEIGHT = 330
+_HEIGHT = 310
+# Of a bar that stands beside a figure of that height.
+_BAR = 76
 _TICKS = 2
 
 
-def selection_over_lengths(found: Lengths, data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def selection_over_lengths(found: Lengths, data: Mapping[str, Any], theme: Theme) -> Figure:
     """Seconds of selection in a step, forward and recomputation, over the sequence length."""
     traces: list[dict[str, Any]] = []
     for index, (name, curve) in enumerate(found.selection_s.items()):
@@ -27,7 +27,7 @@ def selection_over_lengths(found: Lengths, data: Mapping[str, Any], theme: Theme
     return _lengths_figure(traces, found, "selection in a step, s", theme, yaxis={"type": "log"})
 
 
-def gain_over_lengths(found: Lengths, data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def gain_over_lengths(found: Lengths, data: Mapping[str, Any], theme: Theme) -> Figure:
     """Speed-up of each system over the first one over the sequence length."""
     origin = hover.origin_text(data, "speedup")
     traces: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ def gain_over_lengths(found: Lengths, data: Mapping[str, Any], theme: Theme) -> 
     return _lengths_figure(traces, found, "speed-up, times as fast", theme, shapes=[shape])
 
 
-def selection_bytes(parts: Mapping[str, Sequence[Mapping[str, Any]]], theme: Theme) -> go.Figure:
+def selection_bytes(parts: Mapping[str, Sequence[Mapping[str, Any]]], theme: Theme) -> Figure:
     """Bytes that the selection of one layer and micro-batch moves through the memory of a GPU, forward, by operation.
 
     Args:
@@ -69,7 +69,7 @@ def selection_bytes(parts: Mapping[str, Sequence[Mapping[str, Any]]], theme: The
     return figure(
         traces,
         theme,
-        height=bars_height(len(names)),
+        height=max(bars_height(len(names), each=_BAR), _HEIGHT - 30),
         x_title="memory traffic, GB",
         legend=True,
         barmode="stack",
@@ -77,7 +77,7 @@ def selection_bytes(parts: Mapping[str, Sequence[Mapping[str, Any]]], theme: The
     )
 
 
-def roofline(parts: Mapping[str, Sequence[Mapping[str, Any]]], gpu: Mapping[str, Any], theme: Theme) -> go.Figure:
+def roofline(parts: Mapping[str, Sequence[Mapping[str, Any]]], gpu: Mapping[str, Any], theme: Theme) -> Figure:
     """Operations of selection under the roofs of the GPU: TFLOP/s over FLOP a byte.
 
     Args:
@@ -180,7 +180,7 @@ def _line(
     return [ribbon, line]
 
 
-def _lengths_figure(traces: list[dict[str, Any]], found: Lengths, title: str, theme: Theme, **layout: Any) -> go.Figure:
+def _lengths_figure(traces: list[dict[str, Any]], found: Lengths, title: str, theme: Theme, **layout: Any) -> Figure:
     ticks = list(found.lengths)[::_TICKS]
     own = {"type": "line", "x0": found.own, "x1": found.own, "yref": "paper", "y0": 0, "y1": 1}
     shapes = [own | {"line": {"color": theme.emphasis, "width": 1.5, "dash": "dash"}}, *layout.pop("shapes", [])]
@@ -191,16 +191,8 @@ def _lengths_figure(traces: list[dict[str, Any]], found: Lengths, title: str, th
         x_title="sequence length, tokens",
         y_title=title,
         legend=True,
-        xaxis={"type": "log", "tickvals": ticks, "ticktext": [_tokens(tick) for tick in ticks]},
+        xaxis={"type": "log", "tickvals": ticks, "ticktext": [tokens(tick) for tick in ticks]},
         margin={"l": 62},
         shapes=shapes,
         **layout,
     )
-
-
-def _tokens(length: int) -> str:
-    """A length as people say it: 128K, 1M."""
-    for size, letter in ((1 << 20, "M"), (1 << 10, "K")):
-        if length >= size and length % size == 0:
-            return f"{length // size}{letter}"
-    return count(length)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import plotly.graph_objects as go
+from typing import Any, TypeAlias
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # Height of a bar with its gap, and of axis and title below the bars.
@@ -17,10 +15,17 @@ TOP = 8
 CHARACTER = 6.8
 TRANSPARENT = "rgba(0,0,0,0)"
 
+# A figure as Plotly takes it: {"data": [...], "layout": {...}}. Its own objects check every attribute anew, which would
+# take as long as all else; tests check instead.
+Figure: TypeAlias = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theme:
-    """Colours that are not meanings: text, lines and ground."""
+    """Colours that are not meanings: text, lines, ground, and the ends of a scale from ``low`` to ``high``.
+
+    Ink is legible on all of that scale.
+    """
 
     name: str
     ink: str
@@ -28,10 +33,30 @@ class Theme:
     grid: str
     surface: str
     emphasis: str
+    low: str
+    high: str
 
 
-LIGHT = Theme(name="light", ink="#1D2329", muted="#5A646E", grid="#E4E2DC", surface="#FFFFFF", emphasis="#0B6E75")
-DARK = Theme(name="dark", ink="#E9E7E2", muted="#9BA5AF", grid="#333B43", surface="#1B2026", emphasis="#5CC6CE")
+LIGHT = Theme(
+    name="light",
+    ink="#1D2329",
+    muted="#5A646E",
+    grid="#E4E2DC",
+    surface="#FFFFFF",
+    emphasis="#0B6E75",
+    low="#E7F1F1",
+    high="#6FB3B8",
+)
+DARK = Theme(
+    name="dark",
+    ink="#E9E7E2",
+    muted="#9BA5AF",
+    grid="#333B43",
+    surface="#1B2026",
+    emphasis="#5CC6CE",
+    low="#22333A",
+    high="#1C6E75",
+)
 THEMES: Mapping[str, Theme] = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
@@ -49,7 +74,7 @@ def figure(
     y_title: str | None = None,
     legend: bool = False,
     **layout: Any,
-) -> go.Figure:
+) -> Figure:
     """A figure in the shared look.
 
     Args:
@@ -87,7 +112,7 @@ def figure(
         # The same parts of successive figures keep their state.
         "uirevision": "same",
     }
-    return go.Figure(data=list(traces), layout=merged(shared, layout))
+    return {"data": [dict(trace) for trace in traces], "layout": merged(shared, layout)}
 
 
 def _axis(theme: Theme, title: str | None) -> dict[str, Any]:
@@ -127,18 +152,19 @@ DRAWN_MARKS = ("square", "diamond", "triangle-up")
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """One entry of a legend: its name, its colour and how it is drawn (bar, hatched, line, stroke or a mark)."""
+    """One entry of a legend: its name, its colour and how it is drawn: bar, hatched, line, stroke or a mark,
+    which may be hollow."""
 
     name: str
     colour: str
     shape: str
 
 
-def legend(drawn: go.Figure) -> list[LegendEntry]:
+def legend(drawn: Figure) -> list[LegendEntry]:
     """The legend of a figure; empty where it needs none."""
-    if not drawn.layout.meta["legend"]:
+    if not drawn["layout"]["meta"]["legend"]:
         return []
-    return [_entry(trace.to_plotly_json()) for trace in drawn.data if trace.showlegend is not False and trace.name]
+    return [_entry(trace) for trace in drawn["data"] if trace.get("showlegend", True) and trace.get("name")]
 
 
 def _entry(trace: Mapping[str, Any]) -> LegendEntry:
@@ -153,6 +179,10 @@ def _entry(trace: Mapping[str, Any]) -> LegendEntry:
     if isinstance(symbol, str) and symbol.startswith("line"):
         return LegendEntry(trace["name"], str(marker["line"]["color"]), "line")
     if "lines" in trace.get("mode", ""):
-        return LegendEntry(trace["name"], str(trace["line"]["color"]), "stroke")
+        line = trace["line"]
+        shape = "stroke" if line.get("dash", "solid") == "solid" else "stroke dashed"
+        return LegendEntry(trace["name"], str(line["color"]), shape)
     outline = (marker.get("line") or {}).get("color")
-    return LegendEntry(trace["name"], str(outline or colour), symbol if symbol in DRAWN_MARKS else "dot")
+    shape = symbol if symbol in DRAWN_MARKS else "dot"
+    hollow = isinstance(colour, str) and outline is not None and outline != colour
+    return LegendEntry(trace["name"], str(outline or colour), f"{shape} hollow" if hollow else shape)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.units import NOTHING, interval, or_nothing, percent, ratio
 
 
-def techniques(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def techniques(data: Mapping[str, Any], theme: Theme) -> Figure:
     """Gain of each change: averaged over all orders with p10 to p90, alone, and on top of all others.
 
     Args:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import FAMILIES, hatch, term_colour, term_family
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.times import scale_of
 from hyscale_model.report.units import seconds
 from hyscale_model.timeline import COMPUTE, Interval, Timeline
@@ -25,7 +23,7 @@ _RANK_HEIGHT = 30
 _STREAM_HEIGHT = 46
 
 
-def pipeline(found: Timeline, system: str, origin: str, theme: Theme) -> go.Figure:
+def pipeline(found: Timeline, system: str, origin: str, theme: Theme) -> Figure:
     """Passes of each pipeline stage over time; gaps are the bubble."""
     names = [f"stage {rank}" for rank in sorted({each.rank for each in found.passes})]
     factor, unit, _ = scale_of(found.step_s)
@@ -93,7 +91,7 @@ def pipeline(found: Timeline, system: str, origin: str, theme: Theme) -> go.Figu
     )
 
 
-def streams(found: Timeline, stage: int, system: str, origins: Mapping[str, str], theme: Theme) -> go.Figure:
+def streams(found: Timeline, stage: int, system: str, origins: Mapping[str, str], theme: Theme) -> Figure:
     """Each kind of block of a virtual stage once, forward and then back, by stream.
 
     Args:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.figures import hover
-from hyscale_model.figures.style import Theme, bars_height, figure, named_rows
+from hyscale_model.figures.style import Figure, Theme, bars_height, figure, named_rows
 from hyscale_model.report.sensitivity import MOST_INPUTS
 from hyscale_model.report.units import percent, ratio
 
@@ -16,7 +14,7 @@ _LESS, _MORE = "#D55E00", "#0072B2"
 _HEIGHT = 34
 
 
-def tornado(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def tornado(data: Mapping[str, Any], theme: Theme) -> Figure:
     """Each unknown alone from its lowest to its highest speed-up, all else nominal, the widest swing first.
 
     Args:
@@ -25,7 +23,8 @@ def tornado(data: Mapping[str, Any], theme: Theme) -> go.Figure:
     """
     rows = data["inputs"][:MOST_INPUTS]
     nominal = data["nominal"]
-    names = [row["input"] for row in rows]
+    # On two lines, which leaves more of a narrow page to the bars.
+    names = [row["input"].replace(".", ".<br>", 1) for row in rows]
     traces: list[dict[str, Any]] = []
     for label, colour, pick in (("less speed-up", _LESS, min), ("more speed-up", _MORE, max)):
         ends = [pick(row["settings"], key=lambda setting: setting["speedup"]) for row in rows]
@@ -47,7 +46,7 @@ def tornado(data: Mapping[str, Any], theme: Theme) -> go.Figure:
         )
     values = [setting["speedup"] for row in rows for setting in row["settings"]]
     # Room for the values at both ends.
-    room = 0.2 * (max(values, default=nominal) - min(values, default=nominal)) or 0.05
+    room = 0.3 * (max(values, default=nominal) - min(values, default=nominal)) or 0.05
     return figure(
         traces,
         theme,

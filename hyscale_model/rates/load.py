@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from hyscale_model import catalog
 from hyscale_model.catalog import measured
@@ -58,7 +60,16 @@ def _measured(path: Path) -> Profile:
 
 @lru_cache(maxsize=16)
 def _parsed(path: Path, _written: int) -> Profile:
-    return parse_measured(measured.read(path), _shipped(PUBLISHED), str(path))
+    return checked(measured.read(path), str(path))
+
+
+def checked(data: Mapping[str, Any], where: str) -> Profile:
+    """The rates of a measured profile given by its contents.
+
+    Raises:
+        InputError: it cannot be used, as ``load_profile`` says of its file; ``where`` is what messages call it.
+    """
+    return parse_measured(data, _shipped(PUBLISHED), where)
 
 
 def profile_of(scenario: Scenario) -> Profile:

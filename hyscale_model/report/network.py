@@ -29,7 +29,7 @@ def _system(found: Mapping[str, Any], console: Console) -> None:
     head = ["collective", "runs", "MB each", "on the wire", "exposed", "hidden"]
     rows = [
         [
-            _label(row, found["collectives"]),
+            collective_label(row, found["collectives"]),
             significant(row["runs"], 3),
             significant(row["payload_bytes"] / 1e6, 3),
             *(seconds(row[name]) for name in ("seconds", "exposed_s", "hidden_s")),
@@ -64,7 +64,7 @@ def _system(found: Mapping[str, Any], console: Console) -> None:
     console.print(canvas.plain_table(head, rows, left=(0, 1)))
 
 
-def _label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def collective_label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Name and phase, and the block where several have a collective of that name."""
     if row["block"] == row["phase"]:
         return f"{row['name']}: {row['kind']} ({row['group']})"

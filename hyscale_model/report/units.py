@@ -61,6 +61,14 @@ def count(value: Any) -> str:
     return f"{number:,.0f}" if number == round(number) or abs(number) >= 1000 else significant(number)
 
 
+def tokens(length: int) -> str:
+    """A length of sequences as people say it: 128K, 1M."""
+    for size, letter in ((1 << 20, "M"), (1 << 10, "K")):
+        if length >= size and length % size == 0:
+            return f"{length // size}{letter}"
+    return count(length)
+
+
 def percent(value: Any) -> str:
     """A share of one, in per cent."""
     return f"{100 * finite(value):.1f} %"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,15 +46,16 @@ class Resolved:
     restated: tuple[str, ...] = ()
     unresolved: tuple[Node, bool, tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
 
-    def again(self, overrides: Sequence[str]) -> Resolved:
-        """The same scenario with further overrides, ``path=value`` each.
+    def again(self, overrides: Sequence[str], without: Collection[str] = ()) -> Resolved:
+        """The same scenario with further overrides, ``path=value`` each; earlier ones of ``without`` are taken back.
 
         Raises:
             InputError: as ``read_scenario``.
         """
         assert self.unresolved is not None
         root, allow_files, before = self.unresolved
-        return _resolve(root, self.file, allow_files, (*before, *overrides))
+        kept = [text for text in before if text.partition("=")[0].strip() not in without]
+        return _resolve(root, self.file, allow_files, (*kept, *overrides))
 
 
 def read_scenario(

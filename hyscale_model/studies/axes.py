@@ -49,11 +49,11 @@ class Axes:
     arrays: tuple[Axis, ...]
 
     @classmethod
-    def of(cls, scenario: Scenario, file: str | None = None) -> Axes:
+    def of(cls, scenario: Scenario, file: str | None = None, most: int = MOST_POINTS) -> Axes:
         """The axes that a scenario's ``sweep`` and ``zip`` span.
 
         Raises:
-            InputError: there are none, or they span more than ``MOST_POINTS``.
+            InputError: there are none, or they span more than ``most`` points.
         """
         axes = [Axis({path: values}) for path, values in scenario.sweep.items()]
         if scenario.zip:
@@ -62,10 +62,10 @@ class Axes:
             expected = "sweep: {workload.sequence_length: [131072, 1048576]}, or --set 'sweep.layout.cp=[64, 128]'"
             raise InputError("there is nothing to sweep", file, field="sweep", expected=expected)
         found = cls(tuple(axis for axis in axes if not axis.is_array), tuple(axis for axis in axes if axis.is_array))
-        if found.count > MOST_POINTS:
+        if found.count > most:
             lengths = " x ".join(str(axis.length) for axis in axes)
             problem = f"{lengths} values are {found.count:,} points"
-            raise InputError(problem, file, field="sweep", expected=f"at most {MOST_POINTS:,}")
+            raise InputError(problem, file, field="sweep", expected=f"at most {most:,}")
         return found
 
     @property

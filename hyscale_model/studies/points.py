@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -98,6 +98,15 @@ class Rows:
     results: dict[str, np.ndarray]
 
 
+# Evaluates chunks in order: here, in other processes or on other machines.
+Run = Callable[[Iterable[Chunk]], Iterable[tuple[Chunk, Rows]]]
+
+
+def here(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
+    """Evaluate chunks one after another in this process."""
+    return ((chunk, evaluate(chunk)) for chunk in chunks)
+
+
 def evaluate(chunk: Chunk) -> Rows:
     """Step time, speed-up over the first system, memory and verdict of every point and system."""
     count = len(chunk.systems)
@@ -115,7 +124,7 @@ def evaluate(chunk: Chunk) -> Rows:
         if any(path.startswith("systems.") and path not in FREE for path in values):
             alike = system.name
         if alike not in known:
-            known[alike] = _problems(scenario, system, values, chunk.points, texts)
+            known[alike] = _problems(scenario, system, values, chunk.points, texts, drawn=chunk.draws > 0)
         rows.reasons[place] = known[alike]
     able = rows.reasons == 0
     if chunk.screened:
@@ -159,12 +168,21 @@ def empty(systems: int, points: int, draws: int) -> Rows:
 
 
 def _problems(
-    scenario: Scenario, system: System, values: Mapping[str, np.ndarray], points: int, texts: dict[str, int]
+    scenario: Scenario,
+    system: System,
+    values: Mapping[str, np.ndarray],
+    points: int,
+    texts: dict[str, int],
+    drawn: bool,
 ) -> np.ndarray:
-    """Which reason speaks against each point, 0 for none: rules are asked once for each combination they may read."""
+    """Which reason speaks against each point, 0 for none: rules are asked once for each combination they may read.
+
+    With ``drawn`` they are asked about every choice of every assumption too, as ``hyscale predict`` does.
+    """
+    ask = _problem_of_draws if drawn else problem_of
     read = [path for path in values if path not in FREE]
     if not read:
-        return np.full(points, texts.setdefault(problem_of(scenario, system), len(texts)))
+        return np.full(points, texts.setdefault(ask(scenario, system), len(texts)))
     sections: dict[str, list[str]] = {}
     for path in read:
         sections.setdefault(path.partition(".")[0], []).append(path)
@@ -182,7 +200,7 @@ def _problems(
             scenario, **{name: kinds[place[point]] for (name, kinds), place in zip(built, places, strict=True)}
         )
         own = next(other for other in case.systems if other.name == system.name)
-        found[number] = texts.setdefault(problem_of(case, own), len(texts))
+        found[number] = texts.setdefault(ask(case, own), len(texts))
     return found[inverse]
 
 
@@ -201,6 +219,24 @@ def problem_of(scenario: Scenario, system: System) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+def _problem_of_draws(scenario: Scenario, system: System) -> str:
+    """What speaks against a system at the scenario's values or at one of the choices that are drawn."""
+    problem = problem_of(scenario, system)
+    for assumption in scenario.assumptions:
+        if problem:
+            break
+        if assumption.path in FREE:
+            continue
+        for choice in assumption.choices or ():
+            case = assign(scenario, {assumption.path: choice})
+            own = next(other for other in case.systems if other.name == system.name)
+            said = problem_of(case, own)
+            if said:
+                problem = f"the choice {choice} of {assumption.path} is not possible: {said}"
+                break
+    return problem
 
 
 def _evaluate(

@@ -6,7 +6,7 @@ A layout counts where it fits: the 90th percentile of its peak is within the GPU
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,10 @@ from hyscale_model.predict import pairs
 from hyscale_model.prediction import TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
+from hyscale_model.rates.profile import EXTRAPOLATED
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import LayerScope, Scenario
-from hyscale_model.studies.points import VERDICTS, Chunk, Rows, evaluate, problem_of
+from hyscale_model.studies.points import VERDICTS, Chunk, Run, evaluate, here, problem_of
 from hyscale_model.studies.space import CHUNK_POINTS, Candidates, candidates, describe, settled
 from hyscale_model.summary import interval
 
@@ -30,8 +31,6 @@ FITS = VERDICTS.index("fits")
 BATCH = 64
 # Terms named as the reason for a difference, and the least share of the step that is worth naming.
 NAMED_TERMS, LEAST_SHARE = 3, 0.005
-
-Run = Callable[[Iterable[Chunk]], Iterable[tuple[Chunk, Rows]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def search(
     systems: dict[str, Any] = {}
     best: dict[str, Scenario] = {}
     searched = 0
-    pools = _evaluate_all(scenario, run or _here)
+    pools = _evaluate_all(scenario, run or here)
     for system in scenario.systems:
         pool = pools[system.name]
         searched += len(pool.seconds)
@@ -134,10 +133,6 @@ def search(
         "like_for_like": compare.like_for_like(best),
         "each_at_its_best": compare.each_at_its_best(best),
     }
-
-
-def _here(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
-    return ((chunk, evaluate(chunk)) for chunk in chunks)
 
 
 def _evaluate_all(scenario: Scenario, run: Run) -> dict[str, _Pool]:
@@ -236,6 +231,10 @@ class _Compare:
             "step_time_s": interval(result.step.seconds),
             "tokens_per_s_per_gpu": interval(result.tokens_per_gpu / result.step.seconds),
             "peak_bytes": interval(peak),
+            # Terms whose kernels lie outside what the profile measured.
+            "extrapolated": [
+                term for term, origin in result.explain().origins.items() if origin.detail.startswith(EXTRAPOLATED)
+            ],
         }
         if against is not None:
             mine, other = describe(case), describe(against)

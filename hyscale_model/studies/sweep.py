@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from hyscale_model.errors import InputError
 from hyscale_model.scenario.assumptions import for_each_system
 from hyscale_model.scenario.references import REFERENCES
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.studies.axes import Axes
-from hyscale_model.studies.points import Chunk
+from hyscale_model.studies.axes import MOST_POINTS, Axes
+from hyscale_model.studies.columns import column_names, table
+from hyscale_model.studies.points import Chunk, Run, here
 
 # Values (points times columns of draws) that are evaluated at once: enough to amortise Python, few enough to stay in
 # the caches.
@@ -36,18 +37,40 @@ class Sweep:
     seed: int
 
     @classmethod
-    def of(cls, resolved: Resolved, draws: int = 64, seed: int = 0) -> Sweep:
+    def of(cls, resolved: Resolved, draws: int = 64, seed: int = 0, most: int = MOST_POINTS) -> Sweep:
         """The sweep that a scenario's ``sweep`` and ``zip`` ask for.
 
         Raises:
-            InputError: nothing is swept, or too many points.
+            InputError: nothing is swept, or more than ``most`` points.
         """
-        return cls(resolved, Axes.of(resolved.scenario, resolved.file), draws, seed)
+        return cls(resolved, Axes.of(resolved.scenario, resolved.file, most), draws, seed)
 
     @property
     def systems(self) -> tuple[str, ...]:
         """Names of the systems, each of which has a row a point."""
         return tuple(system.name for system in self.resolved.scenario.systems)
+
+    def collect(self, run: Run | None = None) -> dict[str, Any]:
+        """All points as the JSON of ``hyscale sweep``; ``run`` evaluates chunks, None: here."""
+        rows: list[dict[str, Any]] = []
+        for chunk, result in (run or here)(self.chunks()):
+            columns = table(chunk, result)
+            rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return self.as_json(rows)
+
+    def as_json(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The JSON of ``hyscale sweep`` with these rows."""
+        return {
+            "schema_version": 1,
+            "name": self.resolved.scenario.name,
+            "draws": self.draws,
+            "seed": self.seed,
+            "points": self.axes.count,
+            "systems": list(self.systems),
+            "axes": list(self.axes.paths),
+            "columns": column_names(self.axes.paths, self.draws),
+            "rows": rows,
+        }
 
     def chunks(self) -> Iterator[Chunk]:
         """All points in order, in pieces."""

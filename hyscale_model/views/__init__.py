@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hyscale_model.views import breakdown, decision, evidence, memory, selection, sensitivity, timeline, whatif
+from hyscale_model.views import (
+    breakdown,
+    calibration,
+    decision,
+    evidence,
+    memory,
+    network,
+    selection,
+    sensitivity,
+    sweep,
+    timeline,
+    whatif,
+)
 from hyscale_model.views.cards import Card
-from hyscale_model.views.page import Page
+from hyscale_model.views.page import Page, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +35,14 @@ VIEWS: Mapping[str, View] = {
     "breakdown": View("Breakdown", breakdown.build),
     "memory": View("Memory", memory.build),
     "selection": View("Selection", selection.build),
+    "network": View("Network", network.build),
     "timeline": View("Timeline", timeline.build),
+    "sweep": View("Sweep and search", sweep.build),
     "sensitivity": View("Sensitivity", sensitivity.build),
     "decision": View("Decision", decision.build),
+    "calibration": View("Calibration", calibration.build),
     "evidence": View("Evidence", evidence.build),
 }
 FIRST = next(iter(VIEWS))
 
-__all__ = ["FIRST", "VIEWS", "Card", "Page", "View"]
+__all__ = ["FIRST", "VIEWS", "Card", "Page", "Progress", "View"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import plotly.graph_objects as go
-
-from hyscale_model.figures import legend
+from hyscale_model.errors import InputError
+from hyscale_model.figures import Figure, legend
 from hyscale_model.report.markup import Markup, element, joined
 from hyscale_model.report.units import NOTHING
+from hyscale_model.views.page import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,86 @@ class Choice:
         label: what is chosen.
         options: what there is to choose from, by value.
         value: what is chosen now.
+        clears: other choices, separated by spaces, that another value takes back.
     """
 
     name: str
     label: str
     options: Mapping[str, str]
     value: str
+    clears: str | None = None
+
+    def entry(self) -> Markup:
+        """A list to choose from."""
+        options = [element("option", text, value=key, selected=key == self.value) for key, text in self.options.items()]
+        return element("select", *options, data_option=self.name, data_clears=self.clears)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A choice that is typed, with values to pick from; attributes as of ``Choice``.
+
+    Attributes:
+        hint: what it accepts.
+        usual: what stands for nothing.
+        wide: whether it takes a long text.
+    """
+
+    name: str
+    label: str
+    value: str
+    hint: str
+    usual: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    clears: str | None = None
+    wide: bool = False
+
+    def entry(self) -> Markup:
+        """A line of text."""
+        offered = f"offered-{self.name}" if self.options else None
+        line = element(
+            "input",
+            type="text",
+            value=self.value,
+            list=offered,
+            title=self.hint,
+            placeholder=self.usual or None,
+            spellcheck="false",
+            autocomplete="off",
+            class_="long-text" if self.wide else None,
+            data_option=self.name,
+            data_clears=self.clears,
+        )
+        if offered is None:
+            return line
+        values = [element("option", text, value=key) for key, text in self.options.items()]
+        return joined(line, element("datalist", *values, id=offered))
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A choice between yes and no; in the address it is ``on`` or not there."""
+
+    name: str
+    label: str
+    on: bool
+
+    def entry(self) -> Markup:
+        """A box to tick."""
+        return element("input", type="checkbox", value="on", checked=self.on, data_option=self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file to choose; the browser keeps it, and ``name`` in the address says which it is."""
+
+    name: str
+    label: str
+    accept: str
+
+    def entry(self) -> Markup:
+        """A file."""
+        return element("input", type="file", accept=self.accept, data_upload=self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +123,8 @@ class Card:
     title: str = ""
     about: str = ""
     content: tuple[Markup | None, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    figure: go.Figure | None = None
+    choices: tuple[Choice | Typed | Tick | Upload, ...] = ()
+    figure: Figure | None = None
     csv: str | None = None
     wide: bool = False
 
@@ -62,7 +136,7 @@ class Card:
     @property
     def height(self) -> int:
         """Pixels reserved for its figure, so that nothing moves when it is drawn."""
-        return int(self.figure.layout.height) if self.figure is not None else 0
+        return int(self.figure["layout"]["height"]) if self.figure is not None else 0
 
     def head(self) -> Markup:
         """Title, downloads and what is shown."""
@@ -96,10 +170,8 @@ class Card:
         return joined(*self.content)
 
 
-def _choice(choice: Choice) -> Markup:
-    options = [element("option", text, value=key, selected=key == choice.value) for key, text in choice.options.items()]
-    entry = element("select", *options, data_option=choice.name)
-    return element("label", element("span", choice.label), entry, class_="choice")
+def _choice(choice: Choice | Typed | Tick | Upload) -> Markup:
+    return element("label", element("span", choice.label), choice.entry(), class_="choice")
 
 
 def _download(card: str, kind: str) -> Markup:
@@ -146,6 +218,24 @@ def table(
 
 def _side(index: int, left: int) -> str:
     return "text" if index < left else "number"
+
+
+def problem(error: InputError) -> Markup:
+    """What is wrong with the choices of a card, as the command line says it."""
+    return element("p", f"error: {error}", class_="problem", role="alert")
+
+
+def pending(progress: Progress) -> Markup:
+    """How far a study is, and a button that ends it."""
+    share = f"{100 * progress.done:.0f}"
+    return element(
+        "div",
+        element("progress", value=share, max="100", aria_label="share that is done"),
+        element("span", f"{share} %", class_="share"),
+        element("button", "Cancel", type="button", class_="small", data_cancel=progress.job),
+        class_="pending",
+        data_job=progress.job,
+    )
 
 
 def sentences(texts: Sequence[str]) -> Markup:

@@ -49,6 +49,9 @@ def _summary(summary: Mapping[str, Any]) -> str:
     return f"{summary.get('n', 0)} rows, mean error {error}, bias {bias}, {coverage} inside the interval."
 
 
+_JUDGED: Mapping[bool | None, str] = {True: "inside", False: element("strong", "OUTSIDE"), None: NOTHING}
+
+
 def _compared(
     name: str, title: str, about: str, rows: Sequence[Mapping[str, Any]], page: Page, *choices: Choice
 ) -> Card:
@@ -66,7 +69,7 @@ def _compared(
                 told(show(predicted["nominal"]), tip(f"80 % of the draws: {interval(predicted, show)}")),
                 interval(predicted, show),
                 or_nothing(error, signed_percent),
-                "inside" if row["inside"] else element("strong", "OUTSIDE"),
+                _JUDGED[row["inside"]],
             ]
         )
     head = ["", "metric", "reported", "predicted", "p10 to p90", "error", "80 %"]
@@ -76,7 +79,7 @@ def _compared(
         about=about,
         choices=choices,
         figure=figures.checked(rows, page.theme),
-        content=(table(name, head, cells, left=2),),
+        content=(element("div", table(name, head, cells, left=2), class_="tall"),),
         csv=name,
         wide=True,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from hyscale_model import figures
 from hyscale_model.errors import InputError
 from hyscale_model.report.markup import Markup
-from hyscale_model.report.units import NOTHING, count, or_nothing, ratio, seconds
+from hyscale_model.report.units import NOTHING, or_nothing, ratio, seconds, tokens
 from hyscale_model.studies.sensitivity import sensitivity
 from hyscale_model.views.cards import Card, sentences, table, told
 from hyscale_model.views.page import Page
@@ -84,6 +84,6 @@ def _lengths(data: Mapping[str, Any]) -> Markup:
             told(ratio(gain["nominal"]), f"80 % of the draws: {ratio(gain['p10'])} to {ratio(gain['p90'])}")
             for gain in row["gains"]
         ]
-        surely = [or_nothing(row[key], count) for key in ("from_tokens", "sure_from_tokens")]
+        surely = [or_nothing(row[key], tokens) for key in ("from_tokens", "sure_from_tokens")]
         rows.append([row["change"], *surely, *gains])
-    return table("break-even", ["change", "from", "surely from", *map(count, lengths)], rows)
+    return table("break-even", ["change", "from", "surely from", *map(tokens, lengths)], rows)

@@ -1,20 +1,8 @@
-import shutil
-import socket
-import threading
-from pathlib import Path
-
 import pytest
+from harness import LACKING as MISSING
+from harness import OPTIONS, chromium, served, settled, watch
 
-ROOT = Path(__file__).parents[2]
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-LACKING = (
-    f"BROWSER TESTS NOT RUN: none of {', '.join(NAMES)} is here. "
-    "Debian and Ubuntu: apt-get update && apt-get install chromium"
-)
-
-
-def chromium():
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+LACKING = f"BROWSER TESTS NOT RUN: {MISSING}"
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -32,24 +20,15 @@ def browser(request):
         pytest.skip(LACKING)
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        # Inside a container there is no sandbox to be had, and the page is our own.
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="session")
 def address():
-    """The dashboard on a free port, served as ``hyscale dashboard`` serves it."""
-    from hyscale_model.dashboard.serve import make_server
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = make_server("127.0.0.1", port, ROOT / "scenarios")
-    threading.Thread(target=server.run, daemon=True).start()
-    yield f"http://127.0.0.1:{port}/"
-    server.close()
+    with served() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -65,28 +44,64 @@ def open_page(context, address):
     """Opens an address of the dashboard; whatever the browser complains about fails the test."""
     pages, complaints = [], []
 
-    def elsewhere(url):
-        return [] if url.startswith((address, "data:", "blob:")) else [url]
-
-    def failed(request):
-        # A page that is left gives up what it asked for.
-        return [] if request.failure == "net::ERR_ABORTED" else [f"failed: {request.url}"]
-
     def _open(query="", width=1280, theme="light"):
         page = context.new_page()
         pages.append(page)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=theme)
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", lambda request: complaints.extend(failed(request)))
-        page.on("request", lambda request: complaints.extend(elsewhere(request.url)))
+        complaints.append(watch(page, address))
         page.goto(address + query)
-        page.wait_for_selector("#headline strong")
-        page.wait_for_selector("#sidebar details", state="attached")
+        settled(page)
         return page
 
     yield _open
     for page in pages:
         page.close()
-    assert not complaints
+    assert not [text for each in complaints for text in each]
+
+
+@pytest.fixture(scope="session")
+def _kept(context, address):
+    """Pages that stay open, by width and theme: a page loads in seconds, and shows another view at once."""
+    pages = {}
+
+    def _page(width, theme):
+        if (width, theme) not in pages:
+            page = context.new_page()
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=theme)
+            pages[width, theme] = page, watch(page, address)
+            page.goto(address)
+            settled(page)
+        return pages[width, theme]
+
+    yield _page
+    for page, _ in pages.values():
+        page.close()
+
+
+@pytest.fixture
+def visit(_kept):
+    """Shows an address in a page that is open already, as the browser's back button does."""
+    visited = {}
+
+    def _visit(query, width=1280, theme="light"):
+        page, complaints = _kept(width, theme)
+        visited[id(page)] = complaints
+        page.evaluate(
+            """(query) => {
+                if (location.search === query) return;
+                document.getElementById("view").setAttribute("aria-busy", "true");
+                history.pushState({}, "", query);
+                window.dispatchEvent(new PopStateEvent("popstate"));
+            }""",
+            query,
+        )
+        settled(page)
+        return page
+
+    yield _visit
+    left = [complaints[:] for complaints in visited.values()]
+    for complaints in visited.values():
+        complaints.clear()
+    assert not [text for each in left for text in each]

@@ -2,8 +2,10 @@ import csv
 import json
 
 import pytest
+from harness import settled
 
 from hyscale_model import catalog
+from hyscale_model.catalog import measured
 from hyscale_model.dashboard.offer import FIRST
 from hyscale_model.scenario import read_scenario
 from hyscale_model.views import VIEWS
@@ -22,7 +24,8 @@ def figures(page):
     """What the figures of the page show, by card."""
     return page.evaluate(
         """() => Object.fromEntries(Array.from(document.querySelectorAll('.figure')).map(each =>
-            [each.id, JSON.stringify(each.querySelector('.js-plotly-plot').data.map(trace => [trace.y, trace.x]))]))"""
+            [each.id, JSON.stringify(each.querySelector('.js-plotly-plot').data.map(
+                trace => [trace.y, trace.x, trace.customdata]))]))"""
     )
 
 
@@ -43,23 +46,95 @@ def changed(page, act, what=times):
     raise AssertionError(f"nothing changed: {before}")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+# A choice of each view that has one, and another value of it.
+CHOICES = {
+    "breakdown": ("term", "moe"),
+    "memory": ("system", "megatron"),
+    "network": ("network-group", "ep"),
+    "timeline": ("stage", "0"),
+    "sweep": ("metric", "step_time_s"),
+    "decision": ("tokens", "1e12"),
+    "calibration": ("family", "gemm"),
+    "evidence": ("group", "collectives"),
+}
+
+
 @pytest.mark.parametrize("name", list(VIEWS))
-def test_a_view_shows_its_figures(open_page, name, width):
-    page = open_page(f"?scenario={FIRST}&view={name}", width=width, theme="dark" if width == 390 else "light")
-    drawn(page)
+def test_a_view_loads_and_shows_its_figures(open_page, name):
+    page = open_page(f"?scenario={FIRST}&view={name}")
     assert page.locator(".figure .main-svg").count() >= 1
     assert page.locator("nav [aria-current]").inner_text() == VIEWS[name].title
-    # Nothing is wider than the page.
+    assert page.locator("#view .card h2").count() >= 2
+    fits(page)
+
+
+@pytest.mark.parametrize("name", list(VIEWS))
+def test_a_view_fits_a_telephone(visit, name):
+    page = visit(f"?scenario={FIRST}&view={name}", width=390, theme="dark")
+    assert page.locator(".figure .main-svg").count() >= 1
+    fits(page)
+    # Nothing of a figure is cut off.
+    wide = "Array.from(document.querySelectorAll('.figure')).filter(each => each.scrollWidth > each.clientWidth + 1)"
+    assert page.evaluate(f"{wide}.length") == 0
+
+
+def fits(page):
+    """Nothing is wider than the page."""
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-@pytest.mark.parametrize("name", list(VIEWS))
-def test_a_control_changes_the_figures(open_page, name):
-    page = open_page(f"?scenario={FIRST}&view={name}")
-    drawn(page)
+@pytest.mark.parametrize("name", [name for name in VIEWS if name != "calibration"])
+def test_a_control_changes_the_figures(visit, name):
+    page = visit(f"?scenario={FIRST}&view={name}")
     assert changed(page, lambda: page.click(HALF), figures)
     assert "workload.sequence_length=524288" in page.url
+
+
+@pytest.mark.parametrize("name", list(CHOICES))
+def test_a_choice_changes_its_view_and_stays_in_the_address(visit, name):
+    option, value = CHOICES[name]
+    page = visit(f"?scenario={FIRST}&view={name}")
+    what = lambda page: page.inner_html("#view")  # noqa: E731
+    changed(page, lambda: page.select_option(f'[data-option="{option}"] >> nth=0', value), what)
+    page.wait_for_selector('#view[aria-busy="false"]')
+    assert f"view.{option}={value}" in page.url
+    again = visit(f"?scenario={FIRST}&view={name}&view.{option}={value}")
+    assert again.input_value(f'[data-option="{option}"] >> nth=0') == value
+
+
+def test_axes_of_a_sweep_are_typed(visit):
+    page = visit(f"?scenario={FIRST}&view=sweep")
+    page.fill('[data-option="along"]', "cluster.nic_efficiency")
+    changed(page, lambda: page.keyboard.press("Enter"), figures)
+    assert "view.along=cluster.nic_efficiency" in page.url
+    page.fill('[data-option="along-values"]', "0.5, 0.7, 0.9")
+    shown = changed(page, lambda: page.keyboard.press("Enter"), figures)
+    assert "[0.5,0.7,0.9]" in shown["figure-along"]
+    # Another field takes other values.
+    page.fill('[data-option="along"]', "layout.nothing")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#body-along .problem")
+    assert "there is no field" in page.inner_text("#body-along")
+    assert page.input_value('[data-option="along-values"]') == ""
+    assert "along-values" not in page.url
+
+
+def test_a_search_tells_how_far_it_is_and_is_cancelled(open_page):
+    page = open_page(f"?scenario={FIRST}&view=sweep&view.search=on")
+    page.wait_for_selector("#body-front progress")
+    page.click("[data-cancel]")
+    page.wait_for_selector("[data-again]")
+    assert "Cancelled" in page.inner_text("#body-front")
+    assert page.locator("#figure-along .main-svg").count()
+
+
+def test_a_search_ends_with_a_front(open_page):
+    # One system and few GPUs, which takes a second or two.
+    page = open_page(f"?scenario={FIRST}&view=sweep&view.search=on&systems=megatron,hyscale&cluster.nodes=64")
+    page.wait_for_selector("#figure-front .main-svg", timeout=90_000)
+    page.wait_for_selector("#table-layouts tbody tr")
+    assert page.locator("#head-front h2").inner_text() == "The best layouts"
+    assert "layouts on 512 GPUs" in page.inner_text("#head-front")
 
 
 def test_the_address_restores_the_page(open_page):
@@ -81,8 +156,8 @@ def test_the_address_restores_the_page(open_page):
     assert figures(again) == figures(page)
 
 
-def test_back_undoes_a_change(open_page):
-    page = open_page(f"?scenario={FIRST}")
+def test_back_undoes_a_change(visit):
+    page = visit(f"?scenario={FIRST}")
     before = times(page)
     after = changed(page, lambda: page.click(HALF))
     assert changed(page, page.go_back) == before
@@ -102,8 +177,8 @@ def test_a_prediction_is_pinned_and_compared(open_page):
     page.wait_for_function("document.querySelectorAll('.tile .pinned').length === 0")
 
 
-def test_what_cannot_be_is_said_and_loses_nothing(open_page):
-    page = open_page(f"?scenario={FIRST}")
+def test_what_cannot_be_is_said_and_loses_nothing(visit):
+    page = visit(f"?scenario={FIRST}")
     before = times(page)
     page.fill('[data-set="layout.cp"]', "96")
     page.wait_for_selector("#message .error")
@@ -129,8 +204,8 @@ def test_an_assumption_is_narrowed(open_page):
     assert "range.workload.global_batch_size=4,8" in page.url
 
 
-def test_a_segment_shows_its_derivation(open_page):
-    page = open_page(f"?scenario={FIRST}&view=breakdown")
+def test_a_segment_shows_its_derivation(visit):
+    page = visit(f"?scenario={FIRST}&view=breakdown")
     drawn(page)
     box = page.locator("#figure-breakdown .bars path").nth(1).bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -159,6 +234,47 @@ def test_a_scenario_is_uploaded(open_page):
     elsewhere.context.close()
 
 
+PROFILE = measured.paths()["h200-sxm"]
+
+
+def upload_profile(page, text):
+    page.set_input_files(
+        '[data-upload="profile"]', {"name": "mine.json", "mimeType": "application/json", "buffer": text.encode()}
+    )
+
+
+def test_a_profile_is_uploaded(open_page):
+    page = open_page(f"?scenario={FIRST}&view=calibration")
+    renamed = PROFILE.read_text(encoding="utf-8").replace('"name": "h200-sxm"', '"name": "another"', 1)
+    what = lambda page: page.input_value('[data-option="profile"]')  # noqa: E731
+    assert changed(page, lambda: upload_profile(page, renamed), what).startswith("upload:")
+    assert page.locator('[data-option="profile"] option:checked').inner_text() == "mine.json (uploaded)"
+    # It is no scenario, and the scenario is still the one before.
+    assert page.locator("[data-scenario] option:checked").inner_text() == FIRST
+    page.reload()
+    settled(page)
+    assert page.locator("#figure-calibrated .main-svg").count()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PROFILE.read_text(encoding="utf-8")[:5000], "not JSON"),
+        ('{"kind": "measured"}', "schema version"),
+        ("[]", "no measured profile"),
+        ("#" * (1 << 20) + "#", "larger than 1048576 bytes"),
+    ],
+    ids=["cut short", "without version", "no profile", "too large"],
+)
+def test_a_broken_profile_says_why_and_loses_nothing(visit, text, said):
+    page = visit(f"?scenario={FIRST}&view=calibration")
+    upload_profile(page, text)
+    page.wait_for_selector("#message .error")
+    assert said in page.inner_text("#message")
+    assert page.input_value('[data-option="profile"]') == "h200-sxm"
+    assert page.locator("#figure-calibrated .main-svg").count()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -168,8 +284,8 @@ def test_a_scenario_is_uploaded(open_page):
         ("<script>alert(1)</script>: 1", "unknown"),
     ],
 )
-def test_a_bad_upload_says_why_and_loses_nothing(open_page, text, said):
-    page = open_page(f"?scenario={FIRST}&layout.cp=64&layout.ep=64")
+def test_a_bad_upload_says_why_and_loses_nothing(visit, text, said):
+    page = visit(f"?scenario={FIRST}&layout.cp=64&layout.ep=64")
     before = times(page)
     upload(page, text)
     page.wait_for_selector("#message .error")
@@ -178,8 +294,8 @@ def test_a_bad_upload_says_why_and_loses_nothing(open_page, text, said):
     assert "layout.cp=64" in page.url
 
 
-def test_downloads(open_page, tmp_path):
-    page = open_page(f"?scenario={FIRST}&workload.sequence_length=524288")
+def test_downloads(visit, tmp_path):
+    page = visit(f"?scenario={FIRST}&workload.sequence_length=524288")
     drawn(page)
     with page.expect_download() as download:
         page.click('[data-act="yaml"]')
@@ -225,8 +341,8 @@ def test_everything_can_be_reached_by_keyboard(open_page):
     assert page.locator(".tip").count() == 0
 
 
-def test_nothing_moves_when_a_figure_changes(open_page):
-    page = open_page(f"?scenario={FIRST}")
+def test_nothing_moves_when_a_figure_changes(visit):
+    page = visit(f"?scenario={FIRST}")
     drawn(page)
     places = "Array.from(document.querySelectorAll('#view section')).map(each => each.offsetTop)"
     before = page.evaluate(places)
@@ -242,8 +358,8 @@ def test_controls_open_on_a_telephone(open_page):
     assert page.get_attribute('[data-act="controls"]', "aria-expanded") == "true"
 
 
-def test_answers_that_overtake_one_another(open_page):
-    page = open_page(f"?scenario={FIRST}")
+def test_answers_that_overtake_one_another(visit):
+    page = visit(f"?scenario={FIRST}")
     held = []
 
     def slow_first(route):

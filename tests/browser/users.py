@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import sys
 import threading
 import time
 import urllib.request
-from pathlib import Path
 
 import numpy as np
+from harness import served
 
 from hyscale_model.dashboard.offer import FIRST
-from hyscale_model.dashboard.serve import make_server
 from hyscale_model.views import VIEWS
 
-ROOT = Path(__file__).parents[2]
 EVERY_S = 5.0
 
 
@@ -76,23 +73,23 @@ def user(address: str, until: float, seed: int, took: list[float], failures: lis
 def main(arguments: list[str]) -> int:
     """Serve, let the users loose, and print what they saw."""
     users, seconds = (int(value) for value in (*arguments, *("10", "60")[len(arguments) :]))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = make_server("127.0.0.1", port, ROOT / "scenarios")
-    threading.Thread(target=server.run, daemon=True).start()
-    address = f"http://127.0.0.1:{port}/"
     took: list[float] = []
     failures: list[str] = []
-    until = time.monotonic() + seconds
-    crowd = [threading.Thread(target=user, args=(address, until, seed, took, failures)) for seed in range(users)]
-    for each in crowd:
-        each.start()
-    for each in crowd:
-        each.join()
+    with served() as address:
+        until = time.monotonic() + seconds
+        crowd = [threading.Thread(target=user, args=(address, until, seed, took, failures)) for seed in range(users)]
+        busy = time.process_time()
+        for each in crowd:
+            each.start()
+        for each in crowd:
+            each.join()
+        busy = time.process_time() - busy
     middle, high, worst = (1e3 * value for value in np.percentile(took, (50, 95, 100)))
     print(f"{users} users, {seconds} s: {len(took)} changes, {len(failures)} errors")
-    print(f"median {middle:.0f} ms, p95 {high:.0f} ms, worst {worst:.0f} ms")
+    print(
+        f"median {middle:.0f} ms, p95 {high:.0f} ms, worst {worst:.0f} ms; "
+        f"{1e3 * busy / len(took):.0f} ms of processor time a change, those of the users included"
+    )
     for failure in sorted(set(failures)):
         print(failure)
     return 1 if failures else 0

@@ -102,7 +102,10 @@ def _sparse_backward(dtype: str, shape: Shape) -> Work:
 
 
 def _sparse_pairs(dtype: str, shape: Shape) -> Work:
-    """Two pairs of neighbours add once to each key of their union, after it was listed."""
+    """Two pairs of neighbours attend their own keys, and add to the union of them once, after it was listed.
+
+    Where the union is so large that they stay apart, it is the backward of one query at a time.
+    """
     single = _sparse_backward(dtype, shape)
     union = union_of(TOGETHER, shape["shared"])
     if union > TOGETHER_UP_TO:
@@ -114,7 +117,8 @@ def _sparse_pairs(dtype: str, shape: Shape) -> Work:
         family="sparse_attention_backward_pairs",
         flops=single.flops * (1 + of_keys * (union - 1)),
         units={**single.units, **added},
-        launches=single.launches + 4,
+        # Two merges, and where each query has the keys.
+        launches=single.launches + 5,
     )
 
 

@@ -5,6 +5,8 @@
   const LIMIT_BYTES = 1 << 20;
   const TYPING_MS = 400;
   const FRAMES = 30;
+  const ASKING_MS = 500;
+  const LATER_MS = 80;
   const SYSTEMS = "systems";
 
   const find = (id) => document.getElementById(id);
@@ -60,10 +62,17 @@
     if (encode(next) === encode(state)) return;
     state = next;
     state.at = ++asked;
+    busy(true);
     tell("state", state);
     if (anew) makeControls();
     window.dash_clientside.set_props("url", { search: encode(state) });
     showPlace();
+  }
+
+  // Whether the page waits for an answer, for those who do not see it.
+  function busy(waits) {
+    const place = find("view");
+    if (place) place.setAttribute("aria-busy", String(waits));
   }
 
   function makeControls() {
@@ -76,6 +85,7 @@
     if (state && encode(state) === search) return nothing();
     state = decode(search);
     state.at = ++asked;
+    busy(true);
     makeControls();
     showPlace();
     return state;
@@ -123,9 +133,19 @@
     if (data.set !== undefined) takeSet(entry);
     else if (data.system !== undefined) takeSystems();
     else if (data.scenario !== undefined) choose(entry.value);
-    else if (data.option !== undefined) ask((next) => { next.options[data.option] = entry.value; });
+    else if (data.option !== undefined) takeOption(entry);
     else if (data.upload !== undefined) upload(entry);
     else if (entry.closest("[data-range]")) takeRange(entry.closest("[data-range]"));
+  }
+
+  // A choice of a view; empty ones leave the address.
+  function takeOption(entry) {
+    const value = entry.type === "checkbox" && !entry.checked ? "" : entry.value;
+    ask((next) => {
+      if (value === "") delete next.options[entry.dataset.option];
+      else next.options[entry.dataset.option] = value;
+      (entry.dataset.clears || "").split(" ").forEach((name) => { delete next.options[name]; });
+    });
   }
 
   function choose(scenario) {
@@ -135,7 +155,9 @@
   function upload(entry) {
     const file = entry.files[0];
     if (!file) return;
-    const send = (content) => tell("upload", { name: file.name, content: content, at: Date.now() });
+    const send = (content) => tell("upload", {
+      name: file.name, content: content, kind: entry.dataset.upload, at: Date.now(),
+    });
     // The same file may be chosen again once it is mended.
     entry.value = "";
     if (file.size > LIMIT_BYTES) {
@@ -147,8 +169,12 @@
     reader.readAsDataURL(file);
   }
 
-  function take_upload(key) {
-    if (key) choose("upload:" + key);
+  // What was uploaded is chosen: a scenario, or the value of a choice of that name.
+  function take_upload(taken) {
+    if (!taken) return;
+    const name = "upload:" + taken.key;
+    if (taken.kind) ask((next) => { next.options[taken.kind] = name; });
+    else choose(name);
   }
 
   // A segment of a figure was pointed at.
@@ -211,7 +237,47 @@
     else if (data.view) ask((next) => { next.view = data.view; });
     else if (data.scale) scaleControl(button);
     else if (data.undo) undo(data.undo);
+    else if (data.cancel) tell("waiting", { jobs: [data.cancel], cancel: true, at: Date.now() });
+    else if (data.again !== undefined) again();
   });
+
+  // Studies that are at work: the page asks how far they are, and for the view when one is finished.
+
+  setInterval(() => {
+    const jobs = all("[data-job]").map((each) => each.dataset.job);
+    if (jobs.length) tell("waiting", { jobs: jobs, at: Date.now() });
+  }, ASKING_MS);
+
+  function show_progress(found) {
+    let finished = false;
+    Object.entries(found || {}).forEach(([job, done]) => {
+      const place = all("[data-job]").find((each) => each.dataset.job === job);
+      if (!place) return;
+      if (done === null) cancelled(place);
+      else {
+        place.querySelector("progress").value = 100 * done;
+        place.querySelector(".share").textContent = Math.round(100 * done) + " %";
+      }
+      // It is asked about no more; the answer of the view takes its place.
+      if (done === 1) {
+        finished = true;
+        delete place.dataset.job;
+      }
+    });
+    if (finished) again();
+  }
+
+  function cancelled(place) {
+    delete place.dataset.job;
+    place.parentElement.hyscaleText = null;
+    place.innerHTML = '<span>Cancelled.</span><button type="button" class="small" data-again>Begin again</button>';
+  }
+
+  // The same question once more.
+  function again() {
+    state.at = ++asked;
+    tell("state", Object.assign({}, state));
+  }
 
   // What the page says about its state: the view, and every change with a button that undoes it.
   function showPlace() {
@@ -240,16 +306,13 @@
   // Texts: HTML that the server made and escaped, by the id of its element.
 
   function put(texts, always) {
-    let missing = false;
     Object.entries(texts || {}).forEach(([id, html]) => {
       const place = find(id);
-      if (!place) missing = true;
-      else if (always || place.hyscaleText !== html) {
+      if (place && (always || place.hyscaleText !== html)) {
         keepingFocus(place, () => { place.innerHTML = html; });
         place.hyscaleText = html;
       }
     });
-    return missing;
   }
 
   // New texts must not take the focus from the reader, nor close what was opened.
@@ -265,9 +328,13 @@
     if (again) again.focus();
   }
 
-  // Cards that are new on the page appear in one of the next frames.
+  // Cards that are new on the page appear in one of the next frames, in place of old ones of the same name.
+  let latest = null;
+
   function fill(texts, frames) {
-    if (put(texts) && frames) requestAnimationFrame(() => fill(texts, frames - 1));
+    if (texts !== latest) return;
+    put(texts);
+    if (frames) requestAnimationFrame(() => fill(texts, frames - 1));
   }
 
   // Answers
@@ -280,19 +347,41 @@
     const same = graphs.map(nothing);
     // Answers may overtake one another: the page takes the one it waits for.
     if (!answer || answer.at !== state.at || answer.theme !== document.documentElement.dataset.theme) return [nothing(), same];
+    busy(false);
     fill_message(answer.problem);
     if (!answer.cards) return [nothing(), same];
     const outline = JSON.stringify(answer.cards);
-    fill(answer.texts, FRAMES);
-    const before = plotted;
-    plotted = {};
-    Object.entries(answer.figures).forEach(([name, figure]) => { plotted[name] = JSON.stringify(figure); });
-    // In place: figures move to their new values instead of being drawn anew, those without new ones are left alone.
-    if (outline === shown) {
-      return [nothing(), graphs.map(({ name }) => (plotted[name] === before[name] ? nothing() : answer.figures[name]))];
+    latest = answer.texts;
+    fill(latest, outline === shown ? 0 : FRAMES);
+    const figures = Object.entries(answer.figures).map(([name, figure]) => [name, figure, JSON.stringify(figure)]);
+    if (outline !== shown) {
+      shown = outline;
+      plotted = Object.fromEntries(figures.map(([name, _, text]) => [name, text]));
+      return [answer.cards.map((card) => drawn(card, answer.figures)), same];
     }
-    shown = outline;
-    return [answer.cards.map((card) => drawn(card, answer.figures)), same];
+    // In place: figures move to their new values instead of being drawn anew, those without new ones are left alone,
+    // and those out of sight wait until the others are drawn.
+    const news = figures.filter(([name, _, text]) => plotted[name] !== text);
+    const now = Object.fromEntries(news.filter(([name]) => inSight(name)).map(([name, figure, text]) => {
+      plotted[name] = text;
+      return [name, figure];
+    }));
+    const later = news.filter(([name]) => !(name in now));
+    if (later.length) setTimeout(() => drawLater(later, answer.texts), LATER_MS);
+    return [nothing(), graphs.map(({ name }) => now[name] || nothing())];
+  }
+
+  function inSight(name) {
+    const place = find("figure-" + name).getBoundingClientRect();
+    return place.top < window.innerHeight && place.bottom > 0;
+  }
+
+  function drawLater(figures, texts) {
+    if (texts !== latest) return;
+    figures.forEach(([name, figure, text]) => {
+      plotted[name] = text;
+      window.dash_clientside.set_props({ kind: "graph", name: name }, { figure: figure });
+    });
   }
 
   // A card with its figure in it.
@@ -318,7 +407,7 @@
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     hyscale: {
       restore: restore, deliver: deliver, fill_controls: fill_controls, fill_message: fill_message,
-      take_upload: take_upload, pick: pick, theme: window.hyscaleTheme,
+      take_upload: take_upload, pick: pick, show_progress: show_progress, theme: window.hyscaleTheme,
     },
   });
 })();

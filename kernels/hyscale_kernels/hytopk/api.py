@@ -145,9 +145,9 @@ def _score_all(scored: Scored, rows: torch.Tensor | None, plan: Plan, found: Sel
     """Score all visible keys of some queries, None for all, a bounded table at a time, and select among them."""
     count = scored.q.shape[0] if rows is None else len(rows)
     length, topk = scored.keys.shape[0], found.indices.shape[1]
-    # A row of the table, and scores and places of its candidates.
-    each = 4 * length + 8 * min(capacity_for(topk), length)
-    size = max(1, plan.bitmap_bytes // max(each, 1))
+    # A row of the table, bits of its keys, and scores and places of its candidates; those of the filter are gone.
+    each = 4 * length + length // 4 + 8 * min(capacity_for(topk), length)
+    size = max(1, (plan.bitmap_bytes + plan.chunk_bytes) // max(each, 1))
     table = torch.empty(min(size, count), length, device=scored.q.device)
     for part in blocks(count, size):
         taken = part if rows is None else rows[part]

@@ -55,7 +55,7 @@ def test_every_group_of_checks_is_drawn(offer, page, group):
     cards, texts, _ = view(page(view="evidence", options={"group": group}), "light", {}, offer)
     (card,) = [card for card in cards if card.name == "check"]
     assert card.title == f"Check: {group}"
-    assert sum(len(trace.y) for trace in card.figure.data) > 5
+    assert sum(len(trace["y"]) for trace in card.figure["data"]) > 5
     parsed(texts["body-check"])
 
 

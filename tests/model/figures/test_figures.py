@@ -1,11 +1,13 @@
 import json
 import re
+from functools import cache
 
 import plotly.graph_objects as go
 import pytest
 
 from hyscale_model import figures
 from hyscale_model.checks import check
+from hyscale_model.dashboard.profiles import KnownProfiles
 from hyscale_model.derivation import derive
 from hyscale_model.figures.palette import FAMILIES, hatch, kind_family, term_colour, term_family
 from hyscale_model.figures.style import TRANSPARENT
@@ -14,12 +16,16 @@ from hyscale_model.moments import memory_moments
 from hyscale_model.prediction import MEMORY_KINDS, TERMS
 from hyscale_model.report.units import GIB
 from hyscale_model.studies.decision import decide
+from hyscale_model.studies.search import search
 from hyscale_model.studies.sensitivity import sensitivity
+from hyscale_model.studies.sweep import Sweep
 from hyscale_model.timeline import timeline
 from hyscale_model.traffic import traffic
 
 THEMES = list(figures.THEMES.values())
-UNITS = re.compile(r"(, (s|ms|GiB|tokens|GB|FLOP a byte)$)|times as fast|1 is equal")
+UNITS = re.compile(r"(, (s|ms|GiB|tokens|GB|GFLOP|FLOP a byte)$)|times as fast|1 is equal|, CP$")
+LENGTH, CP = "workload.sequence_length", "layout.cp"
+TITLES = ("sequence length, tokens", "context parallel, CP")
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +34,34 @@ def data(predicted):
 
 
 @pytest.fixture(scope="module")
-def drawn(data, resolve):
+def sweep(resolve):
+    """The JSON of a sweep over some axes."""
+
+    def _sweep(axes, draws=0):
+        return Sweep.of(resolve(f"sweep={axes}"), draws).collect()
+
+    return _sweep
+
+
+@pytest.fixture(scope="module")
+def searched(resolve):
+    return search(resolve(small=True), top=2, draws=4)
+
+
+@pytest.fixture(scope="module")
+def drawn(data, resolve, sweep, searched):
     moments = memory_moments(resolve(), "hyscale")
     pinned = json.loads(json.dumps(data))
     passes = timeline(resolve(), "hyscale")
     lengths = over_lengths(resolve(), draws=4)
     sent = traffic(resolve(), "hyscale")
+    systems = list(data["systems"])
+    swept, grid = sweep(f"{{{CP}: [32, 64, 96]}}", draws=4), sweep(f"{{{LENGTH}: [131072, 4194304], {CP}: [64, 96]}}")
+    calibrated = KnownProfiles().compared("h200-sxm")
     parts = {name: derive(resolve(), name, "selection_forward")["parts"] for name in data["systems"]}
 
     def _drawn(theme=figures.LIGHT):
-        return {
+        plain = {
             "step_breakdown": figures.step_breakdown(data, theme),
             "step_times": figures.step_times(data, theme, pinned),
             "peak_memory": figures.peak_memory(data, theme, pinned),
@@ -49,6 +73,17 @@ def drawn(data, resolve):
             "memory_over_step": figures.memory_over_step(moments, 0, theme),
             "network": figures.network(sent, theme),
             "checked": figures.checked(data["reported"], theme),
+            "curves": figures.curves(swept, CP, "context parallel, CP", "speedup", theme, dict.fromkeys(systems, "x")),
+            "heat_map": figures.heat_map(grid, (LENGTH, CP), TITLES, "step_time_s", "hyscale", theme, "assumed"),
+            "front": figures.front(searched, 96e9, theme),
+            "predicted_over_measured": figures.predicted_over_measured(calibrated["points"], "profile", theme),
+            "rate_over_size": figures.rate_over_size(
+                [point for point in calibrated["points"] if point["family"] == "gemm"],
+                calibrated["curves"]["gemm"],
+                calibrated["peaks"],
+                "profile",
+                theme,
+            ),
             "pipeline": figures.pipeline(passes, "hyscale", "assumed", theme),
             "streams": figures.streams(passes, 1, "hyscale", {}, theme),
             "selection_over_lengths": figures.selection_over_lengths(lengths, data, theme),
@@ -58,8 +93,11 @@ def drawn(data, resolve):
             "techniques": figures.techniques(decide(resolve(), draws=4), theme),
             "roofline": figures.roofline(parts, data["scenario"]["cluster"]["gpu"], theme),
         }
+        # Plotly's own objects refuse attributes that do not exist.
+        return {name: go.Figure(figure) for name, figure in plain.items()}
 
-    return _drawn
+    # Drawn once a theme: tests must not change a figure.
+    return cache(_drawn)
 
 
 def bars(figure):
@@ -114,13 +152,13 @@ def test_exposed_communication_is_that_of_the_terms(drawn, data):
 
 def test_links_are_as_wide_as_their_bytes_and_coloured_by_their_load(resolve):
     sent = traffic(resolve(), "hyscale")
-    figure = figures.network(sent, figures.LIGHT)
+    figure = go.Figure(figures.network(sent, figures.LIGHT))
     widths = sorted({trace.line.width for trace in figure.data if trace.mode == "lines"})
     sizes = sorted({link["bytes"] for link in sent["links"]})
     assert widths[-1] / widths[0] == pytest.approx(sizes[-1] / sizes[0])
     (marks,) = [trace for trace in figure.data if trace.mode == "markers"]
     assert max(marks.marker.color) == pytest.approx(100 * max(link["load"] for link in sent["links"]))
-    alone = figures.network(sent, figures.LIGHT, "pp")
+    alone = go.Figure(figures.network(sent, figures.LIGHT, "pp"))
     assert len([trace for trace in alone.data if trace.mode == "lines"]) == sent["gpus_per_node"]
     assert "1.61 GB" in next(trace for trace in alone.data if trace.mode == "markers").customdata[0]
 
@@ -173,7 +211,7 @@ def test_numbers_with_draws_tell_their_interval_on_hover(drawn):
 
 def test_text_of_users_is_no_markup(data):
     renamed = json.loads(json.dumps(data).replace("hyscale", "<img src=x>"))
-    assert "<img" not in "".join(hovers(figures.step_times(renamed, figures.LIGHT)))
+    assert "<img" not in "".join(hovers(go.Figure(figures.step_times(renamed, figures.LIGHT))))
 
 
 def test_a_meaning_has_one_colour():
@@ -202,17 +240,17 @@ def test_kinds_and_terms_nobody_foresaw_are_drawn(data):
     for system in more["systems"].values():
         system["time_s"]["something_new"] = 1.0
         system["memory"]["at_peak_bytes"]["something_new"] = float(GIB)
-    assert any("something_new" in text for text in hovers(figures.step_breakdown(more, figures.LIGHT)))
-    assert any("something_new" in text for text in hovers(figures.memory_by_kind(more, figures.LIGHT)))
+    assert any("something_new" in text for text in hovers(go.Figure(figures.step_breakdown(more, figures.LIGHT))))
+    assert any("something_new" in text for text in hovers(go.Figure(figures.memory_by_kind(more, figures.LIGHT))))
 
 
 def test_the_legend_names_every_colour_once(drawn):
     for name, figure in drawn().items():
-        entries = figures.legend(figure)
+        entries = figures.legend(figure.to_plotly_json())
         assert len({entry.name for entry in entries}) == len(entries), name
         assert all(entry.colour.startswith("#") for entry in entries), name
         assert TRANSPARENT not in {entry.colour for entry in entries}
-    families = [entry.name for entry in figures.legend(drawn()["step_breakdown"])]
+    families = [entry.name for entry in figures.legend(drawn()["step_breakdown"].to_plotly_json())]
     assert families == [text for _, text in FAMILIES.values() if text in families]
 
 
@@ -249,14 +287,68 @@ def test_marks_of_different_shapes_differ_in_the_legend_too():
         figure.add_scatter(
             x=[1], y=[1], mode="markers", name=str(symbol), marker={"color": "#000000", "symbol": symbol}
         )
-    assert [entry.shape for entry in figures.legend(figure)] == ["dot", "diamond", "triangle-up", "square", "dot"]
+    assert [entry.shape for entry in figures.legend(figure.to_plotly_json())] == [
+        "dot",
+        "diamond",
+        "triangle-up",
+        "square",
+        "dot",
+    ]
 
 
 def test_figures_without_need_have_no_legend(drawn):
-    assert figures.legend(drawn()["ablation"]) == []
+    assert figures.legend(drawn()["ablation"].to_plotly_json()) == []
 
 
 def test_the_checks_of_the_paper_can_be_drawn():
     rows = check(["paper"], draws=4)["rows"]
-    figure = figures.checked(rows, figures.DARK)
+    figure = go.Figure(figures.checked(rows, figures.DARK))
     assert sum(len(trace.y) for trace in figure.data) == len(rows)
+
+
+def test_rows_without_an_interval_are_neither_inside_nor_outside(data):
+    rows = [row | {"inside": None} for row in data["reported"][:2]] + data["reported"][2:4]
+    figure = figures.checked(rows, figures.LIGHT)
+    assert [len(trace["y"]) for trace in figure["data"] if trace["name"] == "without an interval"] == [2]
+
+
+def test_many_rows_share_a_line_with_their_family(data):
+    rows = [data["reported"][0] | {"id": str(number), "family": f"family {number % 3}"} for number in range(90)]
+    figure = figures.checked(rows, figures.LIGHT)
+    assert {name for trace in figure["data"] for name in trace["y"]} == {"family 0", "family 1", "family 2"}
+    assert figure["layout"]["height"] < 400
+
+
+def test_points_that_are_not_possible_are_left_out_and_others_marked(sweep):
+    data = sweep(f"{{{LENGTH}: [131072, 4194304], {CP}: [64, 96]}}")
+    (heat,) = figures.heat_map(data, (LENGTH, CP), TITLES, "step_time_s", "hyscale", figures.LIGHT, "")["data"]
+    # No layout of 96 ranks divides 512 GPUs; four million tokens do not fit.
+    assert heat["y"] == ["64"]
+    assert heat["text"][0][0].endswith("5")
+    assert heat["text"][0][1].endswith(" !")
+    assert heat["z"] == [[0.0, 1.0]]
+
+
+def test_a_sweep_where_nothing_is_possible_is_an_empty_figure(sweep):
+    data = sweep(f"{{{CP}: [96]}}")
+    assert figures.curves(data, CP, "CP", "step_time_s", figures.LIGHT, {})["data"] == []
+
+
+def test_ribbons_hold_their_line(sweep):
+    data = sweep(f"{{{LENGTH}: [131072, 1048576]}}", draws=8)
+    traces = figures.curves(data, LENGTH, "tokens", "speedup", figures.LIGHT, {})["data"]
+    for ribbon, line in zip(traces[::2], traces[1::2], strict=True):
+        assert len(ribbon["x"]) == 2 * len(line["x"])
+    # The baseline's speed-up over itself says nothing.
+    assert [trace["name"] for trace in traces[1::2]] == ["megatron-best", "hyscale"]
+
+
+def test_no_layout_of_the_front_beats_another(searched):
+    for trace in figures.front(searched, 96e9, figures.LIGHT)["data"][:2]:
+        assert list(trace["x"]) == sorted(trace["x"])
+        assert list(trace["y"]) == sorted(trace["y"], reverse=True)
+
+
+def test_bands_are_five_and_ten_percent():
+    shapes = figures.predicted_over_measured([], "", figures.LIGHT)["layout"]["shapes"]
+    assert [round(shape["y1"], 2) for shape in shapes[:2]] == [1.1, 1.05]

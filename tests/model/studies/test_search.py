@@ -150,3 +150,24 @@ def test_nothing_that_fits_and_scopes_of_a_layer_are_refused():
         search(read("cluster.gpu.memory_bytes=21474836480"), draws=2)
     with pytest.raises(InputError, match="searched for a step"):
         search(read("scope={layer: dsa}"), draws=2)
+
+
+def test_terms_beyond_what_a_profile_measured_are_those_that_a_prediction_marks():
+    resolved = read(*FIXED, "profile=h200-sxm", systems=["hyscale"])
+    own = search(resolved, top=1, draws=2)["systems"]["hyscale"]["own"]
+    terms = predict(resolved, draws=2).data["systems"]["hyscale"]["terms"]
+    # On the GPU of the profile nothing else is transferred.
+    wanted = {term for term, row in terms.items() if row["origin"] == "transferred"}
+    assert set(own["extrapolated"]) == wanted
+    assert wanted
+
+
+def test_systems_that_are_searched_together_find_what_each_finds_alone(found):
+    alone = search(read(systems=["hyscale"]), top=5, draws=8)["systems"]["hyscale"]
+    together = found["systems"]["hyscale"]
+    assert together["searched"] == alone["searched"]
+    assert [row["layout"] for row in together["pareto"]] == [row["layout"] for row in alone["pareto"]]
+    for row, other in zip(together["top"], alone["top"], strict=True):
+        assert row["layout"] == other["layout"]
+        assert row["step_time_s"] == pytest.approx(other["step_time_s"], rel=1e-12)
+        assert row["peak_bytes"] == pytest.approx(other["peak_bytes"], rel=1e-12)

@@ -15,7 +15,7 @@ from hyscale_model import catalog
 from hyscale_model.batch import assign
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
-from hyscale_model.scenario import read_scenario
+from hyscale_model.scenario import Assumption, read_scenario
 from hyscale_model.scenario.validate import check_layout
 from hyscale_model.studies import sweep as sweeps
 from hyscale_model.studies.axes import MOST_POINTS
@@ -218,3 +218,18 @@ class DiesOnce:
         except FileExistsError:
             return evaluate_table(chunk)
         os._exit(1)
+
+
+def test_a_point_at_which_a_drawn_choice_is_impossible_is_invalid(resolve):
+    # Eight sequences divide over eight ranks, four of them do not.
+    resolved = resolve("workload.global_batch_size=8", "sweep={layout.cp: [16, 32]}", systems=("megatron",))
+    text = "the choice 4 of workload.global_batch_size is not possible"
+    scenario = replace(
+        resolved.scenario,
+        assumptions=(Assumption(path="workload.global_batch_size", choices=(8, 4), reason="not known"),),
+    )
+    rows = Sweep.of(replace(resolved, scenario=scenario), 8).collect()["rows"]
+    assert [row["verdict"] == "invalid" for row in rows] == [True, False]
+    assert rows[0]["reason"].startswith(text)
+    nominal = Sweep.of(replace(resolved, scenario=scenario), 0).collect()["rows"]
+    assert nominal[0]["verdict"] != "invalid"
