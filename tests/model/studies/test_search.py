@@ -152,6 +152,26 @@ def test_nothing_that_fits_and_scopes_of_a_layer_are_refused():
         search(read("scope={layer: dsa}"), draws=2)
 
 
+@pytest.mark.parametrize("schedule", ["zero_bubble", "dualpipe"])
+def test_a_schedule_of_a_system_comes_with_what_it_needs(schedule):
+    own = f"systems: [{{name: mine, extends: hyscale, layout: {{schedule: {schedule}}}}}]"
+    text = SMALL.replace("systems: [megatron, hyscale]", own)
+    scenario = read("workload.global_batch_size=16", text=text).scenario
+    found = list(candidates(scenario, scenario.systems))
+    assert found
+    for each in found:
+        pp, tp = each.scenario.layout.pp, each.scenario.layout.tp
+        assert each.scenario.layout.schedule == schedule
+        assert pp > 1
+        assert (each.values["layout.vpp"] == 1).all()
+        if schedule == "dualpipe":
+            ranks = 8 // (tp * pp * each.values["layout.cp"])
+            micro_batches = 16 // (ranks * each.values["workload.micro_batch_size"])
+            assert pp % 2 == 0
+            assert (micro_batches % 2 == 0).all()
+            assert (micro_batches >= 2 * pp).all()
+
+
 def test_terms_beyond_what_a_profile_measured_are_those_that_a_prediction_marks():
     resolved = read(*FIXED, "profile=h200-sxm", systems=["hyscale"])
     own = search(resolved, top=1, draws=2)["systems"]["hyscale"]["own"]
