@@ -1,8 +1,8 @@
 """Train a small transformer as several systems side by side, and record where they differ and what a step takes.
 
-Runs are ``<system>``, deterministic and without pairs of queries, ``<system>/pairs``, with them, or ``<system>/atomic``,
-whose kernels add in any order. The task is to recall what stood beside a key further back than attention reads at a
-time. Exit status: 0 fine, 2 bad arguments or no GPU.
+Runs are ``<system>``, deterministic and without pairs of queries, ``<system>/pairs``, with them, or
+``<system>/atomic``, whose kernels add in any order. The task is to recall what stood beside a key further back than
+attention reads at a time. Exit status: 0 fine, 2 bad arguments or no GPU.
 """
 
 from __future__ import annotations
