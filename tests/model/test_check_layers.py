@@ -1,6 +1,8 @@
 """Measured layers beside their predictions."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +117,32 @@ def test_a_layer_has_the_ranks_of_its_case_and_no_communication():
     assert scenario.cluster.nodes * scenario.cluster.gpus_per_node == scenario.layout.cp == 16
     assert scenario.scope.include == ("attention",)
     assert scenario.systems[0].backend == "hyscale_kernels"
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text(encoding="utf-8")
+
+
+def test_the_page_tells_what_the_check_finds():
+    rows = check(("layers",))["rows"]
+    found = {(row["id"].partition(":")[0], row["family"].partition(": ")[2]): row for row in rows}
+    told = re.findall(r"^\| (\S+ [dcq]sa \d+/\d+ \S+) \|(.+)\|$", PAGE, re.MULTILINE)
+    assert len(told) == len(all_layers())
+    for name, line in told:
+        cells = [cell.strip() for cell in line.split("|")]
+        step, memory = found[name, "step"], found[name, "memory"]
+        numbers = [float(re.match(r"[-+]?[\d.]+", cell)[0]) for cell in cells if cell[:1] in "-+0123456789"]
+        low, high = (1e3 * step["predicted"][key] for key in ("p10", "p90"))
+        assert numbers[:3] == pytest.approx([1e3 * step["reported"], 1e3 * step["predicted"]["nominal"], low], abs=0.06)
+        assert float(cells[2].split()[2]) == pytest.approx(high, abs=0.06)
+        gib = [memory["reported"] / 2**30, memory["predicted"]["nominal"] / 2**30]
+        assert numbers[4:6] == pytest.approx(gib, abs=0.006)
+        assert [numbers[3], numbers[6]] == pytest.approx([100 * step["error"], 100 * memory["error"]], abs=0.06)
+        assert ("no" in cells[4]) != step["inside"]
+
+
+def test_the_page_tells_the_bars():
+    bars = check(("layers",))["summary"]["layers"]["bars"]
+    for bar, text in zip(bars, ("time: median error", "time: worst error", "memory: worst error"), strict=True):
+        (reached, met) = re.search(rf"^\| {text} at most \d+ % \| ([\d.]+) % \| (.+?) \|$", PAGE, re.MULTILINE).groups()
+        assert float(reached) == pytest.approx(100 * bar["value"], abs=0.06)
+        assert ("no" in met) != bar["passed"]

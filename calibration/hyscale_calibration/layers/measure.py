@@ -60,6 +60,8 @@ def measured(case: Case, system: str, samples: int, device: Any) -> dict[str, An
     assert bench.layer.last is not None
     indices, loss = bench.layer.last
     return {
+        "name": "layer",
+        "dtype": "bf16",
         "model": case.model,
         "layer": case.layer,
         "system": system,
