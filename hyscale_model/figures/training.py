@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from hyscale_model.checks.training import losses
 from hyscale_model.figures import hover
 from hyscale_model.figures.palette import SYSTEMS
-from hyscale_model.figures.style import Theme, figure
+from hyscale_model.figures.style import Figure, Theme, figure
 from hyscale_model.report.units import significant
 
 _HEIGHT = 330
@@ -19,7 +17,7 @@ _WIDTHS = (9, 5, 1.5)
 _MARGIN = {"l": 62}
 
 
-def training_losses(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def training_losses(data: Mapping[str, Any], theme: Theme) -> Figure:
     """The loss of every deterministic run over its steps, on a logarithmic axis.
 
     Args:
@@ -50,7 +48,7 @@ def training_losses(data: Mapping[str, Any], theme: Theme) -> go.Figure:
     return _over_steps(data, traces, "cross-entropy", theme)
 
 
-def training_differences(data: Mapping[str, Any], theme: Theme) -> go.Figure:
+def training_differences(data: Mapping[str, Any], theme: Theme) -> Figure:
     """How far losses of two runs are apart over their steps, relative; where they are equal nothing is drawn.
 
     Args:
@@ -94,7 +92,7 @@ def _apart(data: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[list[int]
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _over_steps(data: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], title: str, theme: Theme) -> go.Figure:
+def _over_steps(data: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], title: str, theme: Theme) -> Figure:
     """Steps from left to right, with the length of documents from where it changes on."""
     longest = max((run["first_step"] + len(run["loss"]) for run in data["runs"].values()), default=0)
     shapes, notes, begin = [], [], 0

@@ -144,11 +144,11 @@ def test_a_record_is_written_whole_and_read_back(tmp_path):
 @pytest.mark.parametrize("theme", list(figures.THEMES.values()))
 def test_curves_are_drawn_and_differences_only_where_there_are_any(recorded, theme):
     curves = figures.training_losses(recorded, theme)
-    assert [trace.name for trace in curves.data] == ["megatron", "hyscale", "hyscale/pairs"]
-    assert list(curves.data[0].y) == [4.0, 3.5, 3.0, 2.5, 2.0, 1.5]
-    apart = {trace.name: trace for trace in figures.training_differences(recorded, theme).data}
-    assert not apart["megatron and hyscale: equal"].x
-    assert list(apart["megatron and hyscale/pairs"].x) == [3, 4, 5]
+    assert [trace["name"] for trace in curves["data"]] == ["megatron", "hyscale", "hyscale/pairs"]
+    assert curves["data"][0]["y"] == [4.0, 3.5, 3.0, 2.5, 2.0, 1.5]
+    apart = {trace["name"]: trace for trace in figures.training_differences(recorded, theme)["data"]}
+    assert not apart["megatron and hyscale: equal"]["x"]
+    assert apart["megatron and hyscale/pairs"]["x"] == [3, 4, 5]
     cards = training_cards(theme)
     assert [card.name for card in cards] == ["training-losses", "training-differences"]
     assert "never" in cards[1].body()
@@ -161,5 +161,5 @@ def test_the_evidence_shows_times_beside_their_prediction(recorded, monkeypatch,
     page = Page(resolved=resolve(), data=predicted(), theme=figures.LIGHT, options={"group": "training"})
     cards = {card.name: card for card in evidence.build(page)}
     assert cards["check"].title == "Check: training"
-    assert sum(len(trace.y) for trace in cards["training-steps"].figure.data) == 8
+    assert sum(len(trace["y"]) for trace in cards["training-steps"].figure["data"]) == 8
     assert "step of hyscale-one-query" in cards["training-steps"].body()
