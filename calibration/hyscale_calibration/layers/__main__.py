@@ -11,7 +11,7 @@ import gc
 import gzip
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,14 +146,11 @@ def _recorded(gpu: Any, rows: list[dict[str, Any]], failures: list[str]) -> dict
     }
 
 
-def _positive(convert: Callable[[str], int]) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = convert(text)
-        if value < 1:
-            raise argparse.ArgumentTypeError("at least 1")
-        return value
-
-    return parse
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -165,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--case", action="append", default=[], metavar="TEXT", help="cases whose name has this")
     parser.add_argument("--system", action="append", default=[], choices=all_systems(), help="only this system")
-    parser.add_argument("--samples", type=_positive(int), default=SAMPLES, metavar="N", help="steps that are timed")
+    parser.add_argument("--samples", type=_count, default=SAMPLES, metavar="N", help="steps that are timed")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write results")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write a Chrome trace of the first case")
     parser.add_argument("--trace-system", action="append", default=[], choices=all_systems(), help="whose trace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from hyscale_kernels.checkpoint import select_once
@@ -129,7 +129,7 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: object,
+        ctx: Any,
         q: torch.Tensor,
         keys: torch.Tensor,
         weights: torch.Tensor | None,
@@ -137,20 +137,20 @@ class _Known(torch.autograd.Function):
         scores: torch.Tensor,
         deterministic: bool,
     ) -> torch.Tensor:
-        ctx.save_for_backward(q, keys, weights, indices)  # type: ignore[attr-defined]
-        ctx.deterministic = deterministic  # type: ignore[attr-defined]
+        ctx.save_for_backward(q, keys, weights, indices)
+        ctx.deterministic = deterministic
         return scores.clone()
 
     @staticmethod
-    def backward(ctx: object, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, keys, weights, indices = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, keys, weights, indices = ctx.saved_tensors
         found = replay_gradients(
             grad,
             q,
             keys,
             weights,
             indices,
-            deterministic=ctx.deterministic,  # type: ignore[attr-defined]
+            deterministic=ctx.deterministic,
         )
         dweights = None if weights is None else found.weights.to(weights.dtype)
         return found.q.to(q.dtype), found.keys.to(keys.dtype), dweights, None, None, None
