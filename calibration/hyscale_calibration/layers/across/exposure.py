@@ -41,12 +41,14 @@ class Busy:
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> Busy:
-        """Of a trace's ``traceEvents``."""
+        """Of a trace's ``traceEvents``, from the last barrier on, which is a collective that no layer has."""
         found = sorted(
             (float(each["ts"]), float(each["ts"]) + float(each["dur"]), str(each["name"]))
             for each in events
             if each.get("cat") in ON_GPU and "dur" in each
         )
+        began = max((end for _, end, name in found if name.startswith(NCCL) and not _kind(name)), default=-np.inf)
+        found = [each for each in found if each[0] >= began]
         ours = [each for each in found if each[2].startswith(NCCL)]
         others = [each for each in found if not each[2].startswith(NCCL)]
         return cls(_spans(others), _spans(ours), tuple(_kind(name) for _, _, name in ours))
@@ -57,7 +59,7 @@ def _spans(found: Sequence[tuple[float, float, str]]) -> np.ndarray:
 
 
 def _kind(name: str) -> str:
-    return next((kind for kind in KINDS if kind in name), "other")
+    return next((kind for kind in KINDS if kind in name), "")
 
 
 def union(spans: np.ndarray) -> np.ndarray:

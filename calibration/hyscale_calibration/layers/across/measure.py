@@ -48,7 +48,7 @@ def measured(shared: Shared, samples: int, gpu: Any) -> dict[str, Any]:
         dist.barrier()
         times += gpu.milliseconds(bench.step, 1, warm_up=0)
     dist.barrier()
-    phases = phase_milliseconds(bench)
+    phases = everywhere(phase_milliseconds(bench))
     dist.barrier()
     peaks = phase_peaks(bench)
     assert bench.layer.last is not None
@@ -56,7 +56,7 @@ def measured(shared: Shared, samples: int, gpu: Any) -> dict[str, Any]:
     indices = indices.clone()
     found = {
         **median_and_spread(_slowest(times, shared.device)),
-        "phases_ms": {name: statistics.mean(each[name] for each in everywhere(phases)) for name in phases},
+        "phases_ms": {name: statistics.mean(each[name] for each in phases) for name in phases[0]},
         "peak_bytes": max(max(each.values()) for each in everywhere(peaks)),
         "communication": communication(everywhere(traced(bench))),
         "contention": contention(bench, gpu),
@@ -79,9 +79,10 @@ def everywhere(value: Any) -> list[Any]:
 
 def traced(bench: Bench) -> Busy:
     """When the GPU of this rank was at work in one step, by the profiler."""
-    dist.barrier()
-    _synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        # Inside, for profilers take long to start, and not equally long. What is before its end does not count.
+        dist.barrier()
+        _synchronize()
         bench.step()
         _synchronize()
     with tempfile.TemporaryDirectory() as folder:
