@@ -38,14 +38,14 @@ demo: $(VENV)/.installed
 	@echo "Copy $(SCENARIO) and write your own model, cluster and layout into it."
 
 test: $(TESTED)
-	$(BIN)/python -m pytest -n 2 $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m hyscale_model.bench

@@ -33,6 +33,8 @@ FORMULAS: Mapping[str, str] = {
     "speedup": "step time of the one over step time of the other, draw by draw",
     "memory": "sum over kinds at the fullest moment of the fullest stage",
     "activations": "micro-batches in flight x layers x what each module keeps, x what the allocator reserves",
+    "host_bytes": "fraction of the optimizer state and share of the stored activations that lie in host memory, of the "
+    "rank that has most",
     "parameters": "2 bytes x parameters on the rank",
     "gradients": "4 (FP32) or 2 (BF16) bytes x parameters on the rank, over data-parallel ranks from ZeRO 2 on",
     "optimizer_bytes": "12 bytes (8 with BF16 moments; one moment less for matrices under Muon) x parameters, over "
@@ -143,6 +145,8 @@ def _memory(metric: str, path: list[str], result: Evaluation, memory: Mapping[st
     kind = path[-1] if path else "memory"
     if kind in ("activations", "stored_activations_bytes"):
         return _answer(metric, node, FORMULAS["activations"], _kept_parts(result))
+    if kind == "host_bytes":
+        return _answer(metric, node, FORMULAS[kind], [])
     if kind in MEMORY_KINDS:
         formula = FORMULAS.get("optimizer_bytes" if kind == "optimizer" else kind, MEMORY_KINDS[kind])
         return _answer(metric, node, formula, [])

@@ -66,6 +66,7 @@ def test_the_accuracy_page_shows_every_published_run(published):
         assert float(high) * scale == pytest.approx(row["predicted"]["p90"], rel=0.02), name
 
 
+@pytest.mark.slow
 def test_the_accuracy_page_sums_up_what_check_does(published):
     page = (DOCS / "docs" / "accuracy.md").read_text()
     shown = {cells[0]: cells for cells in table_rows(page)}

@@ -245,6 +245,14 @@ def _training(reader: Reader, sparse: bool) -> Fields:
     else:
         fields["optimizer"] = Entry(optimizer, DEFAULT, stated=False)
     fields |= _offload(reader) | _graphs(reader)
+    moments = [(name, reader.text(name)) for name in ("exp-avg-dtype", "exp-avg-sq-dtype")]
+    reader.flag("use-precision-aware-optimizer")
+    if all(text == "bf16" for _, text in moments):
+        fields["optimizer_state_precision"] = Entry("bf16", reader.origin("exp-avg-dtype"))
+    else:
+        for name, text in moments:
+            if text not in (None, "fp32"):
+                reader.note(name, "not expressed: moments are both in FP32, or both in BF16")
     narrow, wide = reader.flag("grad-reduce-in-bf16"), reader.flag("accumulate-allreduce-grads-in-fp32")
     if narrow.value:
         fields["gradient_precision"] = Entry("bf16", narrow.origin)

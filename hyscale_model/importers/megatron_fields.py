@@ -59,7 +59,6 @@ REASONS: Mapping[str, str] = {
     "linear-attention-freq": "not expressed: every layer is of one kind here",
     "rampup-batch-size": "not expressed: the final batch size is taken",
     "dataloader-inter-document-masking": "say the lengths in workload.document_lengths",
-    "use-precision-aware-optimizer": "not expressed: optimizer states are FP32 here",
 }
 
 

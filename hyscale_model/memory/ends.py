@@ -19,13 +19,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from hyscale_model.arrays import Number, where
+from hyscale_model.arrays import Number, equals, minimum, where
 from hyscale_model.families.anatomy import Anatomy
 from hyscale_model.layers.kept import shard_tokens
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 CUBLAS_WORKSPACE_BYTES = 32 * 2**20
+# DeepEP: channels of 20 SMs, ranks that share NVLink, tokens that a channel's queue holds (up to a number of ranks over
+# NVLink, over adapters), and bytes beside the hidden vector: 128 expert numbers, weights and scales, source.
+DEEPEP_CHANNELS, DEEPEP_PEERS = 10, 8
+DEEPEP_QUEUE = ((8, 256), (64, 288), (96, 480), (128, 560))
+DEEPEP_LONGEST_QUEUE, DEEPEP_ADAPTER_QUEUE = 720, 128
+DEEPEP_BESIDE = 128 * (8 + 4 + 4)
 GROUPED_STREAMS = 4
 
 
@@ -56,6 +62,24 @@ def placeholder_bytes(case: Scenario, body: Anatomy, runs: dict[str, np.ndarray]
         width = ffn.shared_intermediate / tp + ffn.intermediate / (etp if ffn.kind == "moe" else tp)
         total = total + (runs[ffn.kind] > 0) * (ffn.matrices * hidden * width)
     return BF16_BYTES * total
+
+
+def deepep_bytes(case: Scenario, body: Anatomy) -> Number:
+    """Queues of DeepEP on a GPU, outside the allocator; 0 with another dispatcher.
+
+    Over NVLink channels x min(ranks, 8) x queue x token, over adapters channels x nodes x 128 x token in both
+    directions (get_nvl_buffer_size_hint and get_rdma_buffer_size_hint in csrc/config.hpp, queues of get_dispatch_config
+    in deep_ep/buffer.py, deepseek-ai/DeepEP).
+    """
+    used = equals(case.systems[0].dispatcher, "deepep") * any(ffn.experts for ffn in body.feed_forwards)
+    ranks: Number = case.layout.ep
+    queue: Number = DEEPEP_LONGEST_QUEUE
+    for most, tokens in reversed(DEEPEP_QUEUE):
+        queue = where(ranks <= most, tokens, queue)
+    token = BF16_BYTES * body.hidden + DEEPEP_BESIDE
+    beside = DEEPEP_CHANNELS * minimum(ranks, DEEPEP_PEERS) * queue * token
+    between = 2 * DEEPEP_CHANNELS * ranks / DEEPEP_PEERS * DEEPEP_ADAPTER_QUEUE * token
+    return used * where(ranks > 1, beside + where(ranks > DEEPEP_PEERS, between, 0.0), 0.0)
 
 
 def workspace_bytes(case: Scenario, sizes: Sizes, body: Anatomy, runs: dict[str, np.ndarray]) -> Number:

@@ -15,7 +15,7 @@ from hyscale_model.arrays import Number
 from hyscale_model.families import anatomy
 from hyscale_model.layers.model_blocks import block_names
 from hyscale_model.layers.sizes import Sizes
-from hyscale_model.memory.ends import workspace_bytes
+from hyscale_model.memory.ends import deepep_bytes, workspace_bytes
 from hyscale_model.memory.holdings import Stages
 from hyscale_model.memory.moments import SCALED_KINDS, Moments
 from hyscale_model.memory.sharding import host_state_bytes, static_bytes
@@ -129,7 +129,9 @@ def stage_memory(
         allocator: bytes reserved per byte of activations in use.
     """
     ranks = stages.in_flight.shape[0]
-    workspaces = workspace_bytes(case, sizes, anatomy(case.model), stages.runs)
+    body = anatomy(case.model)
+    workspaces = workspace_bytes(case, sizes, body, stages.runs)
+    framework = framework + deepep_bytes(case, body)
     always = static_bytes(case, sizes, stages.held) | {"workspaces": workspaces, "framework": framework}
     found = Moments(case, sizes, stages, allocator)
     moments = (*dict.fromkeys(moment for moment, _ in found.at), "optimizer step")

@@ -99,6 +99,8 @@ class SmRate:
 
 # How far beyond the measured times a law still counts as measured, as a factor.
 REACH = 4.0
+# How the detail of an origin begins where a law is used beyond that.
+EXTRAPOLATED = "extrapolated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Fitted:
             return Origin("transferred", f"{self.source}, on {gpu.name} {rule}")
         if not low / REACH <= seconds <= high * REACH:
             return Origin(
-                "transferred", f"extrapolated: {self.source}, kernels of {low * 1e3:.3g} to {high * 1e3:.3g} ms"
+                "transferred", f"{EXTRAPOLATED}: {self.source}, kernels of {low * 1e3:.3g} to {high * 1e3:.3g} ms"
             )
         return Origin("measured", self.source)
 

@@ -50,6 +50,9 @@ def _render_system(name: str, system: Mapping[str, Any], console: Console) -> No
         parts = ", ".join(f"{label(each['term'])} {_signed(each['change_s'])}" for each in best["because"])
         faster = own["step_time_s"]["nominal"] / best["step_time_s"]["nominal"]
         canvas.sentence(console, f"The first is {ratio(faster)} as fast as yours: {parts}")
+    if best["extrapolated"]:
+        terms = ", ".join(label(term) for term in best["extrapolated"])
+        canvas.sentence(console, f"Of the first, beyond what the profile measured: {terms}.")
     front = system["pareto"]
     leanest = front[-1]
     canvas.sentence(

@@ -19,6 +19,7 @@ from hyscale_model.predict import pairs
 from hyscale_model.prediction import TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
+from hyscale_model.rates.profile import EXTRAPOLATED
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.studies.points import VERDICTS, Chunk, Run, evaluate, here, problem_of
@@ -230,6 +231,10 @@ class _Compare:
             "step_time_s": interval(result.step.seconds),
             "tokens_per_s_per_gpu": interval(result.tokens_per_gpu / result.step.seconds),
             "peak_bytes": interval(peak),
+            # Terms whose kernels lie outside what the profile measured.
+            "extrapolated": [
+                term for term, origin in result.explain().origins.items() if origin.detail.startswith(EXTRAPOLATED)
+            ],
         }
         if against is not None:
             mine, other = describe(case), describe(against)

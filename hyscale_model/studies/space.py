@@ -133,7 +133,7 @@ def _candidates(scenario: Scenario, systems: Sequence[System]) -> Iterator[Candi
                 dtype=np.int64,
             ).reshape(-1, len(ARRAYS))
             for schedule in [own_layout["schedule"]] if "schedule" in own_layout else SCHEDULES:
-                chosen = rows[(rows[:, 0] > 1) == (schedule == "interleaved")]
+                chosen = rows[_runs(schedule, pp, rows, world // (tp * pp), batch)]
                 if not len(chosen):
                     continue
                 for recompute in recomputes:
@@ -142,6 +142,23 @@ def _candidates(scenario: Scenario, systems: Sequence[System]) -> Iterator[Candi
                     if pp != scenario.layout.pp:
                         structure["layout.stage_layers"] = None
                     yield Candidates(assign(case, structure), dict(zip(ARRAYS, chosen.T, strict=True)))
+
+
+def _runs(schedule: str, pp: int, rows: np.ndarray, replicas: int, batch: int) -> np.ndarray:
+    """Which rows a schedule can run at all; others have no order of passes.
+
+    Args:
+        schedule: of the layout; ``pp``: its stages.
+        rows: (vpp, cp, ep, micro-batch) of each candidate.
+        replicas: context ranks x data-parallel ranks; ``batch``: sequences of a step.
+    """
+    chunks: np.ndarray = (rows[:, 0] > 1) == (schedule == "interleaved")
+    if schedule in ("1f1b", "interleaved"):
+        return chunks
+    if schedule == "zero_bubble":
+        return chunks & (pp > 1)
+    micro_batches = batch // (replicas // rows[:, 1] * rows[:, 3])
+    return chunks & (pp % 2 == 0) & (micro_batches % 2 == 0) & (micro_batches >= 2 * pp)
 
 
 def _stored(system: System) -> list[System]:

@@ -1,5 +1,7 @@
 """Fits recover a law, and their intervals hold what they promise."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from simulated import PEAKS, SimulatedMachine, law_of, true_seconds
 from hyscale_model.rates.law import seconds
 
 
+@cache
 def points_of(family):
     return [
         point

@@ -4,8 +4,8 @@ from functools import cache
 
 import pytest
 
-# Its assertions tell the values that they compare, as those of tests do.
-pytest.register_assert_rewrite("inputs")
+# Their assertions tell the values that they compare, as those of tests do.
+pytest.register_assert_rewrite("attended", "inputs", "losses", "rescored")
 
 
 class Unavailable(pytest.Module):

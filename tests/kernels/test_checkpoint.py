@@ -1,5 +1,3 @@
-"""Each recomputation is given the selections of its own forward."""
-
 import functools
 import gc
 import re
@@ -14,7 +12,6 @@ from taped import (
     EARLY_STOP,
     OFFLOAD,
     ROWS,
-    WIDTH,
     Checkpointed,
     Layer,
     Selector,
@@ -29,7 +26,7 @@ from taped import (
     replay,
     tower,
 )
-from torch.utils.checkpoint import CheckpointError, checkpoint, set_checkpoint_early_stop
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 
 @OFFLOAD
@@ -313,140 +310,3 @@ def test_other_chunks_in_the_recomputation_raise(chunks):
     layer.chunks = (0, 3)
     out.sum().backward()
     assert_each_forward_kept_its_own(layer)
-
-
-@OFFLOAD
-@EARLY_STOP
-@pytest.mark.parametrize("depth", [1, 2])
-def test_every_backward_of_a_retained_graph_begins_at_the_first_selection(depth, early_stop, offload):
-    selector = Selector()
-    module = tower(depth, selector, context_fn=checkpoint_contexts(offload))
-    x = batch()
-    with set_checkpoint_early_stop(early_stop):
-        out = module(x).square().sum()
-    (once,) = torch.autograd.grad(out, x, retain_graph=True)
-    (twice,) = torch.autograd.grad(out, x)
-    torch.testing.assert_close(once, twice)
-    assert selector.calls == 2 * depth - 1
-    assert_each_forward_kept_its_own(*modules(module.layer))
-    torch.testing.assert_close(once, gradients(module.layer, x)[0])
-
-
-def two_selections(selector, uses):
-    """The second is behind the last tensor that a gradient needs."""
-
-    def forward(x):
-        y = x[select_once("first", lambda: selector(ROWS)).long()].square().sum(1)
-        uses.append("first")
-        if uses[0] != "stop":
-            select_once("second", lambda: selector(ROWS))
-            uses.append("second")
-        return y.sum()
-
-    return forward
-
-
-def test_selections_behind_an_early_stop_are_not_asked_for():
-    selector, uses = Selector(), []
-    out = checkpoint(two_selections(selector, uses), batch(), use_reentrant=False, context_fn=checkpoint_contexts())
-    out.backward()
-    assert uses == ["first", "second"]
-    assert selector.calls == 2
-
-
-def test_without_early_stop_all_selections_are_asked_for():
-    selector, uses = Selector(), []
-    with set_checkpoint_early_stop(False):
-        out = checkpoint(two_selections(selector, uses), batch(), use_reentrant=False, context_fn=checkpoint_contexts())
-    out.backward(retain_graph=True)
-    assert uses == ["first", "second"] * 2
-    uses[0] = "stop"
-    with pytest.raises(SelectionReplayError, match="ended after 1 of the 2 selections of its forward, before 'second'"):
-        out.backward()
-    assert selector.calls == 2
-
-
-@pytest.mark.parametrize("check", ["default", "none"])
-def test_what_torch_finds_wrong_with_a_recomputation_is_still_told(check):
-    """Whatever ends a recomputation early passes through, and the tape is as good as before."""
-    selector = Selector()
-    widths = iter([WIDTH, WIDTH // 2, WIDTH])
-
-    def forward(x):
-        chosen = select_once("key", lambda: selector(ROWS))
-        return x[:, : next(widths)].square()[chosen.long()].sum()
-
-    out = checkpoint(forward, batch(), use_reentrant=False, context_fn=checkpoint_contexts(), determinism_check=check)
-    with pytest.raises(CheckpointError if check == "default" else RuntimeError):
-        out.backward()
-    if check == "default":
-        out.backward()
-    assert selector.calls == 1
-
-
-def test_threads_have_tapes_of_their_own():
-    selectors = [Selector(0), Selector(1)]
-    towers = [tower(2, selector) for selector in selectors]
-    together = threading.Barrier(2, timeout=60)
-    failures = []
-
-    def train(module):
-        try:
-            for step in range(10):
-                x = batch(step)
-                together.wait()
-                out = module(x)
-                together.wait()
-                out.square().sum().backward()
-                torch.testing.assert_close(x.grad, gradients(module.layer, x)[0])
-        except BaseException as error:
-            failures.append(error)
-            together.abort()
-
-    threads = [threading.Thread(target=train, args=(module,)) for module in towers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    for selector, module in zip(selectors, towers, strict=True):
-        assert selector.calls == 10 * 3
-        assert_each_forward_kept_its_own(*modules(module.layer))
-
-
-def test_a_backward_in_another_thread_replays_while_this_one_records():
-    selector = Selector()
-    module = Checkpointed(Layer("layer", selector))
-    x = batch()
-    out = module(x).square().sum()
-    with SelectionTape().recording() as tape:
-        thread = threading.Thread(target=out.backward)
-        thread.start()
-        thread.join()
-        select_once("key", lambda: selector(ROWS))
-    assert_each_forward_kept_its_own(module.layer, uses=2)
-    assert_same_gradients(module, x)
-    replay(tape, "key")
-
-
-def test_one_tape_is_replayed_in_two_threads_at_once():
-    tape = recorded(Selector(), *range(50))
-    together = threading.Barrier(2, timeout=60)
-    found = []
-    context = tape.replaying()
-
-    def recompute():
-        mine = []
-        with context:
-            for key in range(50):
-                together.wait()
-                mine.append(select_once(key, pytest.fail))
-        found.append(mine)
-
-    threads = [threading.Thread(target=recompute) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    first, second = found
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

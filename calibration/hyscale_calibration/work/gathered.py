@@ -100,11 +100,20 @@ def _sparse_backward(dtype: str, shape: Shape) -> Work:
 
 
 def _sparse_pairs(dtype: str, shape: Shape) -> Work:
-    """Two neighbours read the union of their keys and add to it once, after it was listed."""
+    """Two pairs of neighbours attend their own keys, and add to the union of them once, after it was listed.
+
+    Each query has ``shared`` of its keys from the one before: a union is 1 + 3 (1 - shared) times those of one.
+    """
     single = _sparse_backward(dtype, shape)
-    union = 1.0 - shape["shared"] / 2
-    units = {unit: amount * (1.0 if unit == "logits" else union) for unit, amount in single.units.items()}
-    return replace(single, family="sparse_attention_backward_pairs", units=units, launches=single.launches + 4)
+    union = 1.0 - 0.75 * shape["shared"]
+    added = {unit: single.units[unit] * union for unit in ("atomics", "shared_atomics")}
+    # Two merges, and where each query has the keys.
+    return replace(
+        single,
+        family="sparse_attention_backward_pairs",
+        units={**single.units, **added},
+        launches=single.launches + 5,
+    )
 
 
 GATHERED: Mapping[str, Callable[[str, Shape], Work]] = {

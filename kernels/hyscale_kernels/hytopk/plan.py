@@ -30,8 +30,8 @@ class Plan:
     scores, the query is not filtered: the capacity would overflow by six deviations. With no more than ``short`` keys,
     or what fits the candidates, all are scored.
 
-    ``lanes``: keys of a tile. ``bitmap_bytes`` bounds the bitmap and sampled scores, ``chunk_bytes`` the candidates, both
-    together tables: queries are taken in blocks. None of it changes an index.
+    ``lanes``: keys of a tile. ``bitmap_bytes`` bounds the bitmap and sampled scores, ``chunk_bytes`` the candidates,
+    both together tables: queries are taken in blocks. None of it changes an index.
     """
 
     stride: int

@@ -12,7 +12,7 @@ def test_people_get_the_widest_swing_first(run, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     result = run("sensitivity", SCENARIO, "--draws", 4)
     assert result.code == 0
-    data = json.loads(run("sensitivity", SCENARIO, "--draws", 4, "--json").out)
+    data = json.loads(run("sensitivity", SCENARIO, "--draws", 4, "--minutes", 0, "--json").out)
     places = [result.out.index(row["input"]) for row in data["inputs"][:5]]
     assert places == sorted(places)
     assert "What would have to be true for no gain at all" in result.out
@@ -21,7 +21,7 @@ def test_people_get_the_widest_swing_first(run, monkeypatch, columns):
 
 def test_output_holds_what_json_holds(run, tmp_path):
     path = tmp_path / "study.json"
-    result = run("sensitivity", SCENARIO, "--draws", 2, "--json", "--output", path)
+    result = run("sensitivity", SCENARIO, "--draws", 2, "--minutes", 0, "--json", "--output", path)
     assert json.loads(result.out) == json.loads(path.read_text())
 
 
@@ -38,5 +38,5 @@ def test_commands_that_are_told_can_be_typed(run):
 
 
 def test_people_see_what_to_measure_unless_they_have_no_time(run):
-    assert "hyscale calibrate --plan quick --op" in run("sensitivity", SCENARIO).out
-    assert "measure" not in run("sensitivity", SCENARIO, "--minutes", 0).out
+    assert "hyscale calibrate --plan quick --op" in run("sensitivity", SCENARIO, "--draws", 4).out
+    assert "measure" not in run("sensitivity", SCENARIO, "--draws", 4, "--minutes", 0).out

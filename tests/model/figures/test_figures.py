@@ -1,5 +1,6 @@
 import json
 import re
+from functools import cache
 
 import plotly.graph_objects as go
 import pytest
@@ -95,7 +96,8 @@ def drawn(data, resolve, sweep, searched):
         # Plotly's own objects refuse attributes that do not exist.
         return {name: go.Figure(figure) for name, figure in plain.items()}
 
-    return _drawn
+    # Drawn once a theme: tests must not change a figure.
+    return cache(_drawn)
 
 
 def bars(figure):

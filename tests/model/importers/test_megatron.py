@@ -88,6 +88,12 @@ def test_round_trip(family: str) -> None:
             "num_distributed_optimizer_instances",
             2,
         ),
+        (
+            f"{GPT} --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+            "training",
+            "optimizer_state_precision",
+            "bf16",
+        ),
         (f"{GPT} --muon-tp-mode duplicated", "training", "muon_tp_mode", "duplicated"),
         (f"{GPT} --optimizer-cpu-offload", "training", "optimizer_cpu_offload", True),
         (
@@ -153,6 +159,11 @@ def test_arguments_have_their_place(text: str, section: str, field: str, value: 
         ),
         ("--optimizer muon --muon-momentum 0.95", []),
         ("--optimizer sgd", ["optimizer"]),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", []),
+        (
+            "--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8",
+            ["exp-avg-dtype", "exp-avg-sq-dtype"],
+        ),
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mamba", ["cuda-graph-scope"]),
         ("--optimizer-cpu-offload --optimizer-offload-fraction 0.5", []),
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", ["cp-comm-type"]),

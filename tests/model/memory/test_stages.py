@@ -226,3 +226,14 @@ def test_the_index_loss_keeps_the_gradients_of_the_kept_scores_until_backward(pr
         for loss in ("sparse", "none")
     )
     assert with_loss - without >= 20 * 8192 * 2048 * 4
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(8, 0.27), (32, 0.45), (128, 1.15)])
+def test_queues_of_deepep_grow_with_the_nodes(predicted, ranks, expected):
+    """GiB at a hidden size of 6,144, by the formulas of DeepEP; all-to-all has none."""
+    held = [
+        memory(predicted, f"layout.ep={ranks}", f"systems.hyscale.dispatcher={name}", system="hyscale")
+        for name in ("deepep", "alltoall")
+    ]
+    queues, none = (each["at_peak_bytes"]["framework"] for each in held)
+    assert (queues - none) / 2**30 == pytest.approx(expected, rel=0.02)

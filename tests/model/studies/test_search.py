@@ -150,3 +150,44 @@ def test_nothing_that_fits_and_scopes_of_a_layer_are_refused():
         search(read("cluster.gpu.memory_bytes=21474836480"), draws=2)
     with pytest.raises(InputError, match="searched for a step"):
         search(read("scope={layer: dsa}"), draws=2)
+
+
+@pytest.mark.parametrize("schedule", ["zero_bubble", "dualpipe"])
+def test_a_schedule_of_a_system_comes_with_what_it_needs(schedule):
+    own = f"systems: [{{name: mine, extends: hyscale, layout: {{schedule: {schedule}}}}}]"
+    text = SMALL.replace("systems: [megatron, hyscale]", own)
+    scenario = read("workload.global_batch_size=16", text=text).scenario
+    found = list(candidates(scenario, scenario.systems))
+    assert found
+    for each in found:
+        pp, tp = each.scenario.layout.pp, each.scenario.layout.tp
+        assert each.scenario.layout.schedule == schedule
+        assert pp > 1
+        assert (each.values["layout.vpp"] == 1).all()
+        if schedule == "dualpipe":
+            ranks = 8 // (tp * pp * each.values["layout.cp"])
+            micro_batches = 16 // (ranks * each.values["workload.micro_batch_size"])
+            assert pp % 2 == 0
+            assert (micro_batches % 2 == 0).all()
+            assert (micro_batches >= 2 * pp).all()
+
+
+def test_terms_beyond_what_a_profile_measured_are_those_that_a_prediction_marks():
+    resolved = read(*FIXED, "profile=h200-sxm", systems=["hyscale"])
+    own = search(resolved, top=1, draws=2)["systems"]["hyscale"]["own"]
+    terms = predict(resolved, draws=2).data["systems"]["hyscale"]["terms"]
+    # On the GPU of the profile nothing else is transferred.
+    wanted = {term for term, row in terms.items() if row["origin"] == "transferred"}
+    assert set(own["extrapolated"]) == wanted
+    assert wanted
+
+
+def test_systems_that_are_searched_together_find_what_each_finds_alone(found):
+    alone = search(read(systems=["hyscale"]), top=5, draws=8)["systems"]["hyscale"]
+    together = found["systems"]["hyscale"]
+    assert together["searched"] == alone["searched"]
+    assert [row["layout"] for row in together["pareto"]] == [row["layout"] for row in alone["pareto"]]
+    for row, other in zip(together["top"], alone["top"], strict=True):
+        assert row["layout"] == other["layout"]
+        assert row["step_time_s"] == pytest.approx(other["step_time_s"], rel=1e-12)
+        assert row["peak_bytes"] == pytest.approx(other["peak_bytes"], rel=1e-12)
