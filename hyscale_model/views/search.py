@@ -59,12 +59,12 @@ def _layouts(system: Mapping[str, Any]) -> Markup | None:
     rows = []
     for place, row in listed:
         time, peak = row["step_time_s"], row["peak_bytes"]
-        because = _because(row)
+        lines = (f"80 % of the draws: {interval(time, seconds)}", _because(row), _beyond(row))
         rows.append(
             [
                 str(place),
                 *(str(row["layout"][name]) for name in fields),
-                told(seconds(time["nominal"]), tip(f"80 % of the draws: {interval(time, seconds)}", because)),
+                told(seconds(time["nominal"]), tip(*lines)),
                 told(gib(peak["p90"]), f"nominal {gib(peak['nominal'])}, p10 {gib(peak['p10'])}"),
             ]
         )
@@ -88,6 +88,8 @@ def _worth(data: Mapping[str, Any], system: str) -> list[str]:
             if best["changes"]
             else f"The scenario's own layout is the fastest of {system}."
         )
+    if found["top"] and _beyond(found["top"][0]):
+        texts.append(f"The first layout is {_beyond(found['top'][0])}.")
     for pair, gain in data["each_at_its_best"]["speedup"].items():
         same = [
             f"{ratio(row['speedup'][pair]['nominal'])} in the best layout of {row['layout_of']}"
@@ -100,6 +102,11 @@ def _worth(data: Mapping[str, Any], system: str) -> list[str]:
             f"{', '.join(same)}."
         )
     return texts
+
+
+def _beyond(row: Mapping[str, Any]) -> str:
+    """Which terms of a layout lie outside what the profile measured; empty where none does."""
+    return f"beyond what was measured: {', '.join(row['extrapolated'])}" if row["extrapolated"] else ""
 
 
 def _because(row: Mapping[str, Any]) -> str:
