@@ -13,6 +13,7 @@ from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import Cluster, LayerScope, Scenario
 from hyscale_model.step.graph import term_of
+from hyscale_model.step.host import launches
 from hyscale_model.step.optimizer import (
     Held,
     HostStep,
@@ -81,6 +82,8 @@ def parts_of(result: Evaluation, term: str) -> list[dict[str, Any]]:
                 work = task.work
                 told = _operation(work, result) if isinstance(work, Operation) else _transfer(work, network)
                 parts.append({"block": block.name, "phase": phase, "name": task.name, "runs": runs} | told)
+    if term == "host_bound":
+        parts += _launched(result)
     if term in ONCE and not isinstance(case_of_step.scope, LayerScope):
         parts += _once_parts(result, term, network)
     return parts
@@ -111,6 +114,34 @@ def _once_parts(result: Evaluation, term: str, network: Network) -> list[dict[st
     if host is not None:
         rows.append({"block": "step", "phase": "once", "name": "update", "runs": 1.0} | _on_host(host, case))
     return rows
+
+
+def _launched(result: Evaluation) -> list[dict[str, Any]]:
+    """What the host needs to launch each block of the critical rank."""
+    priced, rates = result.priced.cases[result.index], result.priced.rates
+    each_s = nominal(rates.factor("host_launch_s")) * rates.gpu.host_slowdown
+    origin = rates.profile.factors["host_launch_s"].origin
+    rows = []
+    for block, runs in zip(priced.blocks, result.step.runs.tolist(), strict=True):
+        for phase, tasks in running_phases(block, priced.training) if runs else ():
+            count = nominal(launches(block, tasks, priced.training))
+            rows.append(
+                {
+                    "block": block.name,
+                    "phase": phase,
+                    "name": f"{count:,.0f} launches",
+                    "runs": runs,
+                    "kind": "host",
+                    "flops": 0.0,
+                    "bytes": 0.0,
+                    "seconds": count * each_s,
+                    "floor_s": None,
+                    "resource": "host",
+                    "origin": origin.origin,
+                    "detail": origin.detail,
+                }
+            )
+    return [row for row in rows if row["seconds"]]
 
 
 def _on_host(host: HostStep, case: Scenario) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from hyscale_model.network.symmetric import kept, node_graph, node_load
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.resolve import Resolved
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.step.once import host_seconds
 from hyscale_model.step.optimizer import Held, gradient_transfers, host_step, inner_transfers
 from hyscale_model.step.passes import sends_of_ranks, stage_send
@@ -174,6 +174,8 @@ def _busiest(links: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 def _collectives(result: Evaluation) -> Iterator[Collective]:
     network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     yield from _in_blocks(result, network)
+    if isinstance(result.case.scope, LayerScope):
+        return
     (structure,) = structures(result.case, result.sizes, (1, 1))
     stage = int(result.step.stage[0, 0])
     if structure.pp > 1:
@@ -240,7 +242,7 @@ def _exchange(result: Evaluation, network: Network, counts: np.ndarray) -> Itera
     held = Held.of(case, counts[None, :]).rank(0)
     inner = [each for each in inner_transfers(case, counts) if nominal(network.seconds(each))]
     exchanged = gradient_transfers(case, result.sizes, held.shared, held.experts)
-    transfers = [each for each in exchanged if nominal(network.seconds(each))]
+    transfers = [each for each in exchanged if nominal(network.seconds(each)) and nominal(each.payload_bytes)]
     total = sum(nominal(network.seconds(each)) for each in transfers)
     exposed = nominal(result.step.term("dp_communication_exposed"))
     exposed -= sum(nominal(network.seconds(each)) for each in inner)

@@ -23,7 +23,13 @@ _CONTEXT = {
     "a2a+p2p": ("a2a_p2p",),
 }
 # Names of switches that the layout has too, with dashes.
-_OVERLAPS = ("overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "overlap-moe-expert-parallel-comm")
+_OVERLAPS = (
+    "overlap-grad-reduce",
+    "overlap-param-gather",
+    "tp-comm-overlap",
+    "overlap-moe-expert-parallel-comm",
+    "moe-shared-expert-overlap",
+)
 _MODULES = get_args(RecomputeModule)
 _GRAPH_MODULES = get_args(GraphModule)
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}

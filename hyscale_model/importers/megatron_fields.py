@@ -53,7 +53,6 @@ REASONS: Mapping[str, str] = {
     "fp16": "not expressed: bf16 is assumed, at the same speed",
     "add-qkv-bias": "biases of the projections are not expressed",
     "delay-wgrad-compute": "not expressed: the exchange of tokens is not hidden here",
-    "moe-shared-expert-overlap": "not expressed: shared experts do not hide the exchange of tokens here",
     "fine-grained-activation-offloading": "not expressed: activations stay on the device here",
     "window-size": "not expressed: every layer attends to the whole sequence here",
     "linear-attention-freq": "not expressed: every layer is of one kind here",

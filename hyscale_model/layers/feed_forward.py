@@ -8,6 +8,8 @@ Floors per rank with n tokens, hidden h, intermediate i, t experts a token:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import FeedForward
 from hyscale_model.layers.common import cast, elementwise, gemm, inverse_depth
@@ -22,6 +24,7 @@ from hyscale_model.scenario.schema import Scenario
 # megatron/core/transformer/moe/{router,moe_utils,token_dispatcher}.py), over rows of one FP32 value an expert.
 ROUTING_LAUNCHES = 30
 ROUTING_PASSES = 2 * 12
+EXCHANGES = ("moe.dispatch", "moe.combine")
 # Streams on which Transformer Engine runs the products of a rank's experts.
 EXPERT_STREAMS = 4
 
@@ -65,30 +68,43 @@ def _two_products(
 def _moe(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: bool) -> tuple[Task, ...]:
     layout, rows = case.layout, sizes.queries
     copies = rows * ffn.chosen * mean_load(case, ffn)
-    tasks = [
+    shared = _shared(case, sizes, ffn, hidden, backward) if ffn.shared_intermediate else ()
+    beside = layout.moe_shared_expert_overlap
+    # Beside the exchange: the first product of the shared experts behind the dispatch, the last behind the combine.
+    cut = next((place for place, task in enumerate(shared) if task.name == "moe.shared.down"), 0)
+    first, last, behind = (shared[:cut], shared[cut:], ()) if beside else ((), (), shared)
+    dispatch, combine = (replace(_exchange(name, case, sizes, ffn, hidden), blocking=not beside) for name in EXCHANGES)
+    sort = elementwise("moe.sort", 2 * copies * layout.etp * hidden, "moe", launches=2)
+    unpermute = elementwise("moe.unpermute", 2 * copies * hidden, "moe", launches=2)
+    return (
         elementwise("moe.norm", (2 + backward) * rows * hidden),
         gemm("moe.router", "moe", rows, hidden, ffn.experts, 0.0, backward),
         elementwise("moe.routing", ROUTING_PASSES * rows * ffn.experts, "moe", ROUTING_LAUNCHES),
         elementwise("moe.permute", 2 * copies * hidden, "moe", launches=3),
-        _exchange("moe.dispatch", case, sizes, ffn, hidden),
+        dispatch,
+        *first,
         *_expert_tensor("moe.gather", "all_gather", case, copies, hidden),
-        elementwise("moe.sort", 2 * copies * layout.etp * hidden, "moe", launches=2),
+        replace(sort, after=EXCHANGES[:1]),
         *_experts(case, ffn, copies * layout.etp, hidden, 2 if backward else 1),
         elementwise("moe.unsort", 2 * copies * layout.etp * hidden, "moe", launches=2),
         *_expert_tensor("moe.scatter", "reduce_scatter", case, copies, hidden),
-        _exchange("moe.combine", case, sizes, ffn, hidden),
-        elementwise("moe.unpermute", 2 * copies * hidden, "moe", launches=2),
-    ]
-    if ffn.shared_intermediate:
-        width = ffn.shared_intermediate / layout.tp
-        tasks += [
-            *gather_tokens(sizes, case, hidden, "shared"),
-            *(gather_again(sizes, case, hidden, "shared") if backward else ()),
-            *_two_products("moe.shared", "moe", case, sizes, ffn.matrices, width, hidden, backward),
-            *scatter_tokens(sizes, case, hidden, "shared"),
-        ]
-    tasks.append(elementwise("moe.residual", 3 * rows * hidden))
-    return tuple(tasks)
+        combine,
+        *last,
+        replace(unpermute, after=EXCHANGES[1:]),
+        *behind,
+        elementwise("moe.residual", 3 * rows * hidden),
+    )
+
+
+def _shared(case: Scenario, sizes: Sizes, ffn: FeedForward, hidden: int, backward: bool) -> tuple[Task, ...]:
+    """The shared experts: every token meets them."""
+    width = ffn.shared_intermediate / case.layout.tp
+    return (
+        *gather_tokens(sizes, case, hidden, "shared"),
+        *(gather_again(sizes, case, hidden, "shared") if backward else ()),
+        *_two_products("moe.shared", "moe", case, sizes, ffn.matrices, width, hidden, backward),
+        *scatter_tokens(sizes, case, hidden, "shared"),
+    )
 
 
 def _experts(case: Scenario, ffn: FeedForward, copies: Number, hidden: int, passes: int) -> tuple[Task, ...]:

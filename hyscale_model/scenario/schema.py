@@ -124,6 +124,7 @@ class Layout:
     overlap_p2p_comm: Flag = assumed(False, "sends of a pipeline block their sender")
     tp_comm_overlap: Flag = assumed(False, "Megatron-LM default: tensor-parallel collectives are not cut into pieces")
     overlap_moe_expert_parallel_comm: Flag = assumed(False, "Megatron-LM default: token exchange blocks its layer")
+    moe_shared_expert_overlap: Flag = assumed(False, "Megatron-LM default: shared experts run after the routed ones")
     index_balance: Flag = assumed(True, "complementary head and tail chunks for the indexer; worth 4-7 % of a step")
     stage_layers: tuple[CountOrZero, ...] | None = assumed(
         None,

@@ -68,6 +68,7 @@ def check_layout(scenario: Scenario, system: System) -> None:
     check_heads(case, system)
     _check_experts(case, system)
     _check_instances(case, system, data_parallel)
+    _check_shared_experts(case, system)
     _check_sequence(case, system)
     _check_batch(case, system, data_parallel)
     _check_stages(case, system)
@@ -172,6 +173,19 @@ def _check_experts(case: Scenario, system: System) -> None:
     if stage % product:
         problem = f"{shown} does not divide the {stage} GPUs of a pipeline stage"
         refuse(system, _culprit(factors, stage), problem, f"ep x etp that divides {stage}")
+
+
+def _check_shared_experts(case: Scenario, system: System) -> None:
+    """Shared experts run beside plain all-to-all alone, and beside nothing else (Megatron-LM's rule)."""
+    layout, field = case.layout, "layout.moe_shared_expert_overlap"
+    if not layout.moe_shared_expert_overlap:
+        return
+    if system.dispatcher != "alltoall":
+        refuse(system, field, f"the dispatcher is {system.dispatcher}", "false, or dispatcher: alltoall")
+    if layout.etp > 1:
+        refuse(system, field, f"etp = {layout.etp} gathers tokens between dispatch and experts", "false, or etp = 1")
+    if layout.overlap_moe_expert_parallel_comm or layout.schedule == "dualpipe":
+        refuse(system, field, "the exchange runs beside another micro-batch already", "false")
 
 
 def _check_sequence(case: Scenario, system: System) -> None:

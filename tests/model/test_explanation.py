@@ -79,3 +79,42 @@ def test_what_is_no_metric_is_refused(small, metric):
         explain_metric(small, metric)
     assert refused.value.field == "--explain"
     assert refused.value.expected
+
+
+NARROW = (
+    "model.hidden_size=1024",
+    "model.moe_intermediate_size=256",
+    "model.intermediate_size=1024",
+    "model.index_topk=256",
+    "workload.sequence_length=1024",
+    "workload.global_batch_size=8",
+)
+HOST = ("training.optimizer_cpu_offload=true", "training.cpu_offloading_num_layers=2")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "term", "words"),
+    [
+        (("training.optimizer=muon",), "optimizer", "Newton-Schulz"),
+        (("training.optimizer=muon",), "dp_communication_exposed", "all_gather"),
+        (HOST, "offload", "gradients to the host"),
+        (HOST, "offload", "offload.activations_out"),
+        (NARROW, "host_bound", "launches"),
+        (("layout.schedule=dualpipe", "workload.global_batch_size=8"), "ep_communication_exposed", "moe.dispatch"),
+    ],
+)
+def test_terms_of_the_whole_step_name_what_is_behind_them(resolve, overrides, term, words):
+    resolved = resolve(*overrides, small=True)
+    found = explain_metric(resolved, f"systems.megatron.time_s.{term}")
+    expected = predict(resolved, draws=0).data["systems"]["megatron"]["time_s"][term]
+    assert found["value"] == pytest.approx(expected, rel=1e-9)
+    assert sum(part["value"] for part in found["parts"]) == pytest.approx(expected, rel=1e-9)
+    named = [part for part in found["parts"] if words in part["what"]]
+    assert named
+    assert all(part["origin"] in ORIGINS and part["source"] for part in named)
+
+
+def test_what_lies_on_the_host_is_explained(resolve):
+    found = explain_metric(resolve(*HOST, small=True), "systems.megatron.memory.host_bytes")
+    assert found["value"] > 0
+    assert "host memory" in found["formula"]

@@ -1,7 +1,10 @@
 """The communication graph of a scenario agrees with its prediction."""
 
+from pathlib import Path
+
 import pytest
 
+from hyscale_model.scenario import read_scenario
 from hyscale_model.traffic import traffic
 
 
@@ -63,3 +66,17 @@ def test_one_gpu_sends_nothing(resolve):
     assert data["collectives"] == []
     assert data["links"] == []
     assert data["bottleneck"] is None
+
+
+def test_a_layer_sends_what_its_blocks_send(resolve):
+    scope = "scope={layer: dsa, include: [attention, communication]}"
+    data = traffic(resolve(scope), "megatron")
+    assert set(data["groups"]) == {"cp"}
+
+
+def test_every_shipped_scenario_has_a_graph_without_negative_seconds():
+    for path in sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml")):
+        resolved = read_scenario(str(path))
+        data = traffic(resolved, resolved.scenario.systems[-1].name)
+        assert all(min(row["exposed_s"], row["hidden_s"]) >= -1e-9 for row in data["collectives"]), path
+        assert all(0 < link["load"] < 1 for link in data["links"]), path

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
 from hyscale_model.scenario import read_scenario
 from hyscale_model.step.hidden import exposed, hidden_share
@@ -150,3 +151,34 @@ def test_under_replay_the_repeated_gather_of_recomputation_is_exposed(predicted)
     # What is exposed now was hidden before.
     hidden = rerun["hidden_communication_s"]["cp"] - replay["hidden_communication_s"]["cp"]
     assert 0.8 * hidden < more <= hidden
+
+
+SHARED = EXPERTS.replace("qwen3-30b-a3b", "deepseek-v3")
+
+
+def test_shared_experts_hide_the_exchange_that_they_run_beside():
+    """No more than they take, and only while tokens travel: each product beside one exchange."""
+    plain, beside = (step(SHARED, f"layout.moe_shared_expert_overlap={on}") for on in ("false", "true"))
+    hidden = beside["hidden_communication_s"]["ep"]
+    assert 0 < hidden < plain["time_s"]["ep_communication_exposed"]
+    saved = plain["step_time_s"]["nominal"] - beside["step_time_s"]["nominal"]
+    # What is hidden slows what it runs beside.
+    assert 0.7 * hidden < saved < hidden
+    assert beside["time_s"]["moe"] == pytest.approx(plain["time_s"]["moe"])
+    slow = step(SHARED, "layout.moe_shared_expert_overlap=true", "cluster.nic_gbit_per_gpu=50")
+    # Far longer exchanges hide no more: shared experts take as long as before.
+    assert slow["hidden_communication_s"]["ep"] == pytest.approx(hidden, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("systems.megatron.dispatcher=deepep",),
+        ("layout.ep=8", "layout.etp=2"),
+        ("layout.overlap_moe_expert_parallel_comm=true",),
+    ],
+)
+def test_shared_experts_run_beside_plain_all_to_all_alone(overrides):
+    with pytest.raises(InputError) as error:
+        step(SHARED, "layout.moe_shared_expert_overlap=true", *overrides)
+    assert error.value.field == "layout.moe_shared_expert_overlap"
