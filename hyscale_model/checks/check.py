@@ -12,6 +12,8 @@ from hyscale_model.checks import published
 from hyscale_model.checks.collectives import BAR, collective_rows
 from hyscale_model.checks.kernels import GROUP as KERNELS
 from hyscale_model.checks.kernels import kernel_rows, kernel_summary
+from hyscale_model.checks.layers import GROUP as LAYERS
+from hyscale_model.checks.layers import layer_rows, layer_summary
 from hyscale_model.checks.paper import PAPER, grid
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
@@ -20,7 +22,7 @@ from hyscale_model.scenario.resolve import read_scenario
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Groups of published results; what each holds is the affair of its own module.
-GROUPS = ("paper", "memory", "runs", "collectives", KERNELS)
+GROUPS = ("paper", "memory", "runs", "collectives", KERNELS, LAYERS)
 
 
 def check(
@@ -57,6 +59,8 @@ def check(
     result: dict[str, Any] = {"rows": rows, "summary": {}, "scopes": []}
     if KERNELS in chosen:
         rows += kernel_rows(profile, draws, seed)
+    if LAYERS in chosen:
+        rows += layer_rows(profile, draws, seed)
     if "paper" in chosen:
         for name in PAPER:
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
@@ -110,6 +114,8 @@ def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     result = summary(rows)
     if group == KERNELS:
         return result | kernel_summary(rows)
+    if group == LAYERS:
+        return result | layer_summary(rows)
     if "series" not in rows[0]:
         return result
     parts = dict.fromkeys([*(row["split"] for row in rows), *(row["series"] for row in rows)])

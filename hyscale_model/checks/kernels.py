@@ -211,10 +211,10 @@ def kernel_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ``by_family`` has the worst row of each.
     """
     families = {
-        family: _errors([row for row in rows if row["family"] == family])
+        family: errors_of([row for row in rows if row["family"] == family])
         for family in dict.fromkeys(row["family"] for row in rows)
     }
-    moved = _errors([row for row in rows if row["split"] == TRANSFERRED])
+    moved = errors_of([row for row in rows if row["split"] == TRANSFERRED])
     bars = []
     if moved["n"]:
         bars = [
@@ -226,15 +226,18 @@ def kernel_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"by_family": families, "transferred": moved, "bars": bars}
 
 
-def _errors(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def errors_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Median, bias, coverage and worst of rows; of none, that there are none."""
     if not rows:
         return {"n": 0}
     errors = np.array([row["error"] for row in rows])
     worst = rows[int(np.abs(errors).argmax())]
+    # What has no draws has no interval to be inside of.
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
     return {
         "n": len(rows),
         "median": float(np.median(np.abs(errors))),
         "bias": float(np.median(errors)),
-        "coverage": float(np.mean([row["inside"] for row in rows])),
+        "coverage": float(np.mean(inside)) if inside else None,
         "worst": {"id": worst["id"], "error": worst["error"]},
     }

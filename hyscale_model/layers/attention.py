@@ -21,6 +21,7 @@ from hyscale_model.scenario.schema import Scenario
 
 # Switches of a system that the parts of the core depend on; the rest of a part follows from layout and training.
 SELECTION_SWITCHES = ("selection", "table_rows", "table_topk", "causal_skip")
+LOSS_SWITCHES = ("backend", "causal_skip")
 CORE_SWITCHES = ("backend", "sparse_attention", "causal_skip")
 
 
@@ -55,7 +56,7 @@ def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Facto
     name, index = attention.kind, attention.index
     with_loss = index is not None and case.training.index_loss == "sparse"
     gathers = memo.part(f"{name}.gathers", case, ("cp_overlap",), lambda: _gathers(case, sizes, attention))
-    attend, backward = memo.part(
+    attend, learn, backward = memo.part(
         f"{name}.core", case, CORE_SWITCHES, lambda: _core(case, sizes, attention, factor, with_loss)
     )
     if index is None:
@@ -66,7 +67,7 @@ def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Facto
     selector = Selector(case, index, sizes, selector.rows)
     selection = memo.part(f"{name}.selection", case, SELECTION_SWITCHES, lambda: selection_tasks(selector, factor))
     teacher = (
-        memo.part(f"{name}.loss", case, ("causal_skip",), lambda: index_loss_tasks(selector, attention.core))
+        memo.part(f"{name}.loss", case, LOSS_SWITCHES, lambda: index_loss_tasks(selector, attention.core))
         if with_loss
         else ()
     )
@@ -74,10 +75,11 @@ def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Facto
     # Megatron-Core's DSAttention asks for torch.is_grad_enabled().
     checkpointed = case.training.recompute == "full"
     store, load = _offload(selector) if checkpointed else ((), ())
+    ahead = attend if checkpointed else (*learn, *teacher)
     return Block(
         name=f"{name}.core",
-        forward=(*gathers, *selection, *store, *attend, *(() if checkpointed else teacher)),
-        recompute=(*load, *gathers, *recomputed_selection(selector, selection), *attend, *teacher),
+        forward=(*gathers, *selection, *store, *ahead),
+        recompute=(*load, *gathers, *recomputed_selection(selector, selection), *learn, *teacher),
         backward=backward,
     )
 
@@ -132,14 +134,16 @@ def _offload(selector: Selector) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
 
 def _core(
     case: Scenario, sizes: Sizes, attention: Attention, factor: Factor, with_loss: bool
-) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """Reordering and attention of forward and recomputation, and all tasks of the core's backward."""
+) -> tuple[tuple[Task, ...], tuple[Task, ...], tuple[Task, ...]]:
+    """Reordering and attention without and with the index loss behind it, and all tasks of the core's backward."""
     core = attention.core
     pair = core_operations(case, sizes, core, factor)
     if case.layout.cp_kind != "allgather" and not (isinstance(case.layout.cp, int) and case.layout.cp == 1):
         forward = Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward)
+        ahead = (*before_core(case, sizes, core, False), forward, *after_core(case, sizes, core, False))
         return (
-            (*before_core(case, sizes, core, False), forward, *after_core(case, sizes, core, False)),
+            ahead,
+            ahead,
             (
                 *before_core(case, sizes, core, True),
                 Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
@@ -147,14 +151,20 @@ def _core(
             ),
         )
     values = exchanged_values(case, core)
-    attend = (
-        *reorder("cp.keys_reorder", case, sizes, values, after=("cp.keys",)),
-        Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward, after=("cp.keys", "offload.load")),
-    )
-    return attend, (
-        Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
-        *scatter("cp.keys_gradient", case, sizes, values),
-        *(_index_backward(case, sizes, attention, factor) if with_loss else ()),
+    ordered = reorder("cp.keys_reorder", case, sizes, values, after=("cp.keys",))
+    after = ("cp.keys", "offload.load")
+    attend = (*ordered, Task(name=f"{pair.term}.forward", term=pair.term, work=pair.forward, after=after))
+    learn = attend
+    if with_loss and pair.taught is not None:
+        learn = (*ordered, Task(name=f"{pair.term}.forward", term=pair.term, work=pair.taught, after=after))
+    return (
+        attend,
+        learn,
+        (
+            Task(name=f"{pair.term}.backward", term=pair.term, work=pair.backward),
+            *scatter("cp.keys_gradient", case, sizes, values),
+            *(_index_backward(case, sizes, attention, factor) if with_loss else ()),
+        ),
     )
 
 

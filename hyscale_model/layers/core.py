@@ -14,14 +14,15 @@ skipped; rows of a key double, which pads less. Pairs are used in a direction on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hyscale_model.arrays import Number, minimum, where
 from hyscale_model.families.anatomy import Core
 from hyscale_model.families.tokens import recurrence_flops
 from hyscale_model.layers.context import exchanged_values
 from hyscale_model.layers.operation import Factor, Operation
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes, mean_attended
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes, mean_attended
+from hyscale_model.layers.tiles import FEW_HEADS, GLUON_HEADS, TOGETHER, TOGETHER_UP_TO, union_of
 from hyscale_model.scenario.schema import Scenario
 
 BACKWARD_OVER_FORWARD = 2.5
@@ -31,6 +32,12 @@ RECURRENCE_BACKWARD = 2.5
 WARP_GROUP_ROWS = 64
 WARP_ROWS = 16
 WARP_RATE = 0.6
+# Of this project's kernels (hyscale_kernels/sparse_attention): the forward leaves the teacher of the index loss, BF16
+# weights of every head, written by one kernel and added up by another. The backward has a kernel of queries, and one of
+# keys, which adds once for queries that share a pass over the union of their keys.
+WEIGHT_BYTES = 2 * BF16_BYTES
+# What programs of one launch leave to those of the next.
+LEFT_BYTES = 2**30
 # Key and value widths together above which backward takes slower kernels.
 USUAL_WIDTHS = 256
 
@@ -44,11 +51,15 @@ def padded_rows(rows: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CorePair:
-    """The forward and the backward operation of a core, and the term they count in."""
+    """The forward and the backward operation of a core, and the term they count in.
+
+    ``taught``: a forward that also leaves the teacher of the index loss, of backends whose kernel can.
+    """
 
     forward: Operation
     backward: Operation
     term: str
+    taught: Operation | None = None
 
 
 def core_operations(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePair:
@@ -81,7 +92,8 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     # Products of a pair over those of two single queries.
     more = union * padded_rows(2 * rows) / (2 * padded_rows(rows))
     tensor, sm = padded, padded
-    if pairs and padded_rows(rows) > rows:
+    own, added = system.backend == OWN_BACKEND, 1.0
+    if pairs and not own and padded_rows(rows) > rows:
         # Rows that were padding hold the second query: its products come with the keys.
         tensor, sm = padded * minimum(more, 1.0), padded * minimum(more, 1.0)
     forward = Operation(
@@ -93,7 +105,14 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
-    if pairs:
+    if pairs and own:
+        together = union_of(TOGETHER, factor("pair_overlap"))
+        shares = where(together <= TOGETHER_UP_TO, 1.0, 0.0) * shares_pass(core, tp)
+        added = 1 - shares * (1 - together / TOGETHER)
+        # Products of gradients of keys and values, D + V of 3 D + 2 V.
+        of_keys = (core.key_width + core.value_width) / (3 * core.key_width + 2 * core.value_width)
+        back_tensor = back_sm = back * (1 + shares * of_keys * (together - 1))
+    elif pairs:
         share = factor("backward_key_share")
         ratio = share * union / 2 + (1 - share) * more
         back_tensor = back * where(ratio < 1, more, 1.0)
@@ -106,23 +125,49 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         sm_work=back_sm,
         hbm_bytes=2 * traffic + keys + gradients + indices,
         launches=3,
-        units=lambda: _kept(case, sizes, core, factor("pair_overlap")),
+        units=lambda: _kept(case, sizes, core, factor("pair_overlap"), added),
         passed_bytes=gradients,
     )
-    return CorePair(forward, backward, "sparse_attention")
+    return CorePair(forward, backward, "sparse_attention", _taught(case, sizes, core, forward) if own else None)
 
 
-def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number) -> dict[str, Number]:
-    """Logits of all heads, bytes of gathered keys, additions to their gradients, of one query at a time."""
+def in_gluon(core: Core, tp: Number) -> bool:
+    """Whether this project's kernels are those in Gluon: a latent for all heads, whose first columns are its value."""
+    return core.groups == 1 and core.key_width > core.value_width and core.heads / tp % GLUON_HEADS == 0
+
+
+def shares_pass(core: Core, tp: Number) -> float:
+    """1 where queries together save more than they cost, else 0."""
+    return float(in_gluon(core, tp) or core.heads / core.groups <= FEW_HEADS)
+
+
+def _taught(case: Scenario, sizes: Sizes, core: Core, forward: Operation) -> Operation:
+    """The forward that leaves probabilities summed over heads, FP32."""
+    kept = sizes.tokens * mean_attended(sizes, core)
+    return replace(
+        forward,
+        family="sparse_attention_probabilities",
+        hbm_bytes=forward.hbm_bytes + kept * (WEIGHT_BYTES * core.heads / case.layout.tp + FP32_BYTES),
+        launches=2,
+    )
+
+
+def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number, added: Number = 1.0) -> dict[str, Number]:
+    """Logits of all heads, bytes of gathered keys, additions to their gradients.
+
+    Of one query at a time, but for the share of additions that queries together make, ``added``.
+    """
     kept = sizes.tokens * mean_attended(sizes, core)
     # A value that is part of its key is not gathered again.
     width = core.key_width if core.groups == 1 else core.groups / case.layout.tp * (core.key_width + core.value_width)
     return {
         "logits": kept * core.heads / case.layout.tp,
+        # Of kernels in Triton, where there are none in Gluon.
+        "plain_logits": 0.0 if in_gluon(core, case.layout.tp) else kept * core.heads / case.layout.tp,
         "gathered_bytes": kept * width * BF16_BYTES,
         # Neighbours in a text select alike; additions to what both selected meet in the cache.
-        "atomics": kept * width * (1 - overlap),
-        "shared_atomics": kept * width * overlap,
+        "atomics": added * kept * width * (1 - overlap),
+        "shared_atomics": added * kept * width * overlap,
     }
 
 

@@ -9,12 +9,12 @@ Inputs of the indexer are detached, so nothing flows on to the hidden state.
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, maximum
+from hyscale_model.arrays import Number, ceil_div, maximum
 from hyscale_model.families.anatomy import Core
 from hyscale_model.layers.core import padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.selection import Selector, crowded
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND
 from hyscale_model.layers.tensor_parallel import exchange
 from hyscale_model.scenario.schema import Scenario
 
@@ -24,6 +24,8 @@ TEACHER_PASSES = 2
 HEADS_AT_ONCE, ROWS_AT_ONCE = 16, 512
 SCORE_PASSES = 6
 KL_PASSES = 6
+# This project's index loss is not fused: about as many passes, each of so many entries (hyscale_kernels/index_loss).
+OWN_KL_PASSES, OWN_KL_ENTRIES = 20, 2**22
 
 
 def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
@@ -43,9 +45,13 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
             hbm_bytes=TEACHER_PASSES * BF16_BYTES * (sizes.tokens * heads * core.key_width + keys) + FP32_BYTES * kept,
             launches=TEACHER_PASSES,
         )
-    divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=4)
+    own = selector.system.backend == OWN_BACKEND
+    passes, launches = (OWN_KL_PASSES, OWN_KL_PASSES * ceil_div(kept, OWN_KL_ENTRIES)) if own else (KL_PASSES, 4)
+    divergence = Operation(family="elementwise", hbm_bytes=passes * FP32_BYTES * kept, launches=launches)
+    # This project's attention leaves the teacher itself.
+    made = () if own else (Task(name="index_loss.teacher", term="index_loss", work=teacher),)
     return (
-        Task(name="index_loss.teacher", term="index_loss", work=teacher),
+        *made,
         # Probabilities are summed over the heads of all tensor ranks.
         *exchange("tp.teacher", "reduce_scatter", case, FP32_BYTES * sizes.tokens * rows.selected),
         Task(name="index_loss.kl", term="index_loss", work=divergence),

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from hyscale_model.arrays import Number, equals, maximum, where
 from hyscale_model.families.anatomy import Anatomy, Attention, FeedForward
 from hyscale_model.layers.routing import busiest_load
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes
+from hyscale_model.layers.tiles import TOGETHER, TOGETHER_UP_TO
 from hyscale_model.scenario.schema import Scenario
 
 # Softmax, the mask of its dropout (one byte) and what dropout leaves, of one query, key and head.
@@ -49,10 +50,17 @@ class Kept:
     Attributes:
         modules: bytes by name of the recomputed module that drops them.
         policy: modules that are recomputed.
+        later: the part of an attention that its core and what follows make, which is not there while keys are selected.
+        graph: what is made before the core and kept for gradients alone; a forward without gradients drops it as soon
+            as the core has its operands.
+        behind: what products behind the core keep of one another, gone by the time of the core's backward.
     """
 
     modules: Mapping[str, Number]
     policy: frozenset[str]
+    later: Number = 0.0
+    graph: Number = 0.0
+    behind: Number = 0.0
 
     @property
     def whole(self) -> Number:
@@ -94,10 +102,10 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
     groups = maximum(core.groups / tp, 1)
     keys = 0.0 if core.form in ABSORBED else groups * (core.key_width + core.value_width)
     context = core.heads / tp * core.value_width
-    # Gates and inputs of convolutions: what projections give beyond the core's operands.
-    given = sum(each.outputs for each in attention.before if each.split == "outputs" and each.inputs == hidden) / tp
-    beyond = maximum(given - queries - keys, 0.0)
-    absorbed = sum(each.groups * each.inputs for each in attention.before if each.split == "groups") / tp
+    beyond = _beyond(case, attention, body, queries + keys)
+    # A part of it is absorbed, and views of the other part hold all of it.
+    absorbs = any(each.split == "groups" for each in attention.before)
+    absorbed = sum(each.outputs for each in attention.before if each.split == "outputs") / tp if absorbs else 0.0
     behind = sum(each.groups * each.inputs for each in attention.after[1:]) / tp
     each = input_bytes(case)
     operands = BF16_BYTES * rows * (queries + keys)
@@ -110,12 +118,20 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
         + _index_bytes(sizes, attention)
         + _mask(body, shard),
         "layernorm": each * shard * hidden,
-        "core_attn": _statistics(case, sizes, attention),
+        "core_attn": _statistics(case, sizes, attention) + _lists(case, sizes, attention),
     }
     # The vector as projected stays; its norm and what is projected up from it are recomputed together.
     modules["mla_up_proj"] = operands + each * shard * low_rank if latent else 0.0
     modules["always"] = modules["always"] + (BF16_BYTES * shard * low_rank if latent else operands)
-    return Kept(modules, policy_of(case))
+    later = BF16_BYTES * rows * context + each * rows * (behind + copied) + modules["core_attn"]
+    graph = each * (rows * absorbed + shard * (hidden + low_rank)) + BF16_BYTES * shard * low_rank
+    return Kept(modules, policy_of(case), later, graph, each * rows * behind)
+
+
+def _beyond(case: Scenario, attention: Attention, body: Anatomy, operands: Number) -> Number:
+    """Gates and inputs of convolutions of a token: what projections of the hidden state give beyond ``operands``."""
+    split = (each.outputs for each in attention.before if each.split == "outputs" and each.inputs == body.hidden)
+    return maximum(sum(split) / case.layout.tp - operands, 0.0)
 
 
 def _index_bytes(sizes: Sizes, attention: Attention) -> Number:
@@ -139,6 +155,21 @@ def _statistics(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
         return each * sizes.tokens * heads * sizes.mean_length()
     twice = equals(layout.cp_kind, "alltoall") * where(layout.cp > 1, 1.0, 0.0)
     return sizes.tokens * heads * (FP32_BYTES + twice * BF16_BYTES * core.value_width)
+
+
+def _lists(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
+    """Keys of every query as this project's kernels read them, beside the indices.
+
+    All tokens of entries with the window; of queries that share a pass a list, and where each has its keys.
+    """
+    system, core = case.systems[0], attention.core
+    if system.backend != OWN_BACKEND or not core.topk:
+        return 0.0
+    keys = core.topk * core.entry_tokens + core.window
+    paired = system.sparse_attention == "query_pairs"
+    own = keys if keys != core.topk else 0
+    together = TOGETHER_UP_TO * keys * (1 + 1 / TOGETHER)
+    return INT32_BYTES * sizes.tokens * (own + (together if paired else 0))
 
 
 def _mask(body: Anatomy, shard: Number) -> Number:
@@ -170,10 +201,15 @@ def expert_copies(case: Scenario, sizes: Sizes, ffn: FeedForward) -> Number:
 
 
 def attention_gradients(case: Scenario, sizes: Sizes, attention: Attention, body: Anatomy) -> Number:
-    """Gradients alive at once in a core's backward: of its operands, its output and the residual stream."""
+    """Gradients alive at once in a core's backward: of its operands, its output, a gate and the residual stream."""
     core, tp = attention.core, case.layout.tp
     keys = 0.0 if core.form in ABSORBED else maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
     values = core.heads / tp * (core.key_width + core.value_width) + keys
+    sparse = core.form == "sparse"
+    if sparse:
+        # The gate of an output has its gradient before the core has those of its operands.
+        operands = core.heads / tp * core.key_width + maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
+        values = values + _beyond(case, attention, body, operands)
     return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden)
 
 

@@ -16,7 +16,15 @@ from hyscale_model.arrays import Number, ceil_div, minimum, where
 from hyscale_model.families.anatomy import Index
 from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, mean_samples
 from hyscale_model.layers.operation import Factor, Operation, Task
-from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES, IndexSizes, Sizes, index_key_bytes, mean_selected
+from hyscale_model.layers.sizes import (
+    FP32_BYTES,
+    INT32_BYTES,
+    OWN_BACKEND,
+    IndexSizes,
+    Sizes,
+    index_key_bytes,
+    mean_selected,
+)
 from hyscale_model.layers.tensor_parallel import exchange
 from hyscale_model.layers.tiles import UNCROWDED_HEADS
 from hyscale_model.scenario.schema import Scenario, System
@@ -28,7 +36,7 @@ TOPK_OUTPUT_BYTES = FP32_BYTES + 8
 REFERENCE_FLOPS = 2 * 32 * 128
 # Places that are sorted for a candidate, and candidates that a radix top-k of a table has room for, over those kept.
 SLOTS_PER_CANDIDATE = 1.5
-RADIX_CANDIDATES = 6
+RADIX_CANDIDATES, LEAST_RADIX_CANDIDATES = 6, 4096
 # Policies that keep the selection of every layer in flight.
 KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
@@ -292,6 +300,18 @@ def candidate_bytes(selector: Selector) -> Number:
     return selector.rows.queries * (CANDIDATE_BYTES * capacity + FP32_BYTES * HyTopKSizes.of(keys, topk).samples)
 
 
+def radix_bytes(selector: Selector) -> Number:
+    """Bytes beside a table of this project's radix top-k: two bitmaps of a block of rows, and its candidates."""
+    system, keys = selector.system, selector.rows.keys
+    if system.backend != OWN_BACKEND or system.table_topk != "radix":
+        return 0.0
+    rows, queries = system.table_rows, selector.rows.queries
+    capacity = minimum(max(LEAST_RADIX_CANDIDATES, RADIX_CANDIDATES * selector.index.topk), keys)
+    return (queries if isinstance(rows, str) else minimum(rows, queries)) * (2 * keys / 8 + CANDIDATE_BYTES * capacity)
+
+
 def topk_output_bytes(selector: Selector) -> Number:
-    """Bytes of torch.topk's values and indices."""
+    """Bytes of torch.topk's values and indices; this project's radix top-k writes the selection itself."""
+    if selector.system.table_topk == "radix" and selector.system.backend == OWN_BACKEND:
+        return 0.0
     return TOPK_OUTPUT_BYTES * selector.rows.queries * selector.index.topk

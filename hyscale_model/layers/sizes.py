@@ -11,6 +11,8 @@ from hyscale_model.scenario.schema import DocumentLengths, Scenario
 BF16_BYTES = 2
 FP32_BYTES = 4
 INT32_BYTES = 4
+# The backend whose kernels are this project's.
+OWN_BACKEND = "hyscale_kernels"
 # One FP32 scale per 128 values beside FP8 values (deepseek-ai/DeepSeek-V3.2-Exp inference/kernel.py).
 FP8_KEY_BYTES_PER_VALUE = 1 + 4 / 128
 

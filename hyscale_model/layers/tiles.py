@@ -17,6 +17,10 @@ TILES = ((128, 256), (256, 128), (128, 192), (192, 128), (128, 128), (64, 256), 
 SMALLER = 0.3
 # Kernels that score gathered keys hold four copies of a query's heads: 128 columns of so many, 256 of more.
 UNCROWDED_HEADS = 32
+# Queries whose gradients of keys this project's sparse attention adds at once, and up to which union of their keys, in
+# those of one. Heads to a key for which its kernels are in Gluon, or else so few that queries together save time.
+TOGETHER, TOGETHER_UP_TO = 4, 2.0
+GLUON_HEADS, FEW_HEADS = 64, 32
 _LARGEST = 1 / 128 + 1 / 256
 # Results of a tile, times how much longer each takes.
 _AREAS = tuple(
@@ -41,3 +45,8 @@ def product_turns(rows: Number, columns: Number, sms: Number, groups: Number = 1
         for height, width, area in _AREAS
     ]
     return maximum(1.0, minimum(*turns))
+
+
+def union_of(queries: int, overlap: Number) -> Number:
+    """Keys that neighbours select together, in those of one; ``overlap``: what each has of the one before."""
+    return 1 + (queries - 1) * (1 - overlap)

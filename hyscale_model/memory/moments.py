@@ -58,7 +58,11 @@ class Moments:
     def _restored(self, kind: str) -> Number:
         """Bytes of a block at work that do not exist for every layer in flight."""
         kept = self.kept[kind]
-        return kept.whole if self.full else kept.whole - kept.stored
+        if not self.full:
+            return kept.whole - kept.stored
+        # An attention block reads the stored input of its layer itself, unless that is mixed from several streams.
+        reads_stored = kind in self.selections and self.body.streams == 1
+        return kept.whole - (layer_input_bytes(self.case, self.sizes, self.body) if reads_stored else 0.0)
 
     def _stored(self, body: Anatomy) -> None:
         """What is held of every layer in flight: activations, indices, score tables, gathered keys."""
@@ -129,7 +133,12 @@ class Moments:
         for phase in ("forward", "backward") if attention.index else ():
             name = f"{phase}, selection{label}"
             again = phase == "forward" or (self.full and self.policy in ("rerun", "keep_indices"))
-            self._moment(name, block + (here * of.topk_outputs if again else 0.0), own)
+            # What is stored of a layer in flight is all of it; of one that is recomputed, what has been made.
+            made, kept = block, self.kept[attention.kind]
+            if self.full:
+                scores = of.loss if phase == "backward" and again else 0.0
+                made = block - here * (kept.later + (kept.graph if phase == "forward" else -scores))
+            self._moment(name, made + (here * of.topk_outputs if again else 0.0), own)
             if again:
                 self.at[name, "candidates"] = here * of.candidates
                 if not keeps_tables:
@@ -139,7 +148,10 @@ class Moments:
         gradients = attention_gradients(self.case, self.sizes, attention, self.body)
         # By then the feed-forward of the same layer has been through its backward.
         freed = 0.0 if self.full else self._least_freed()
-        self._moment(f"backward, attention{label}", block + here * (gradients - freed), own + here * of.gradients)
+        # The index loss and the products behind the core have been through theirs.
+        gone = self.kept[attention.kind].behind if self.full else 0.0
+        held = own + here * (of.gradients - (of.index_keys if self.full else 0.0))
+        self._moment(f"backward, attention{label}", block + here * (gradients - freed - gone), held)
 
     def _least_freed(self) -> Number:
         """Stored bytes of the smallest feed-forward a rank has; 0 where it has none."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hyscale_model.arrays import Number, equals, minimum, where
+from hyscale_model.arrays import Number, equals, maximum, minimum, where
 from hyscale_model.families.anatomy import Attention
 from hyscale_model.layers.attention import gathered_bytes
+from hyscale_model.layers.core import LEFT_BYTES
 from hyscale_model.layers.selection import (
     Selector,
     candidate_bytes,
     kept_table_bytes,
+    radix_bytes,
     score_table_bytes,
     topk_output_bytes,
 )
-from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, Sizes
+from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes
 from hyscale_model.scenario.schema import Scenario
 
 
@@ -26,8 +28,10 @@ class SelectionBytes:
         indices: the kept selection; ``loss``: gradients of the kept scores.
         table: score table; ``topk_outputs``: values and indices as torch.topk gives them.
         kept_table: all scores of the layer.
-        candidates: HyTopK's buffers; ``gathered``: keys and values of the sequence, with index keys.
-        gradients: gradients of what was gathered, FP32 and their BF16 copy.
+        candidates: buffers of HyTopK or of a radix top-k.
+        gathered: keys and values of the sequence, with index keys.
+        index_keys: the part of it that the index loss alone reads in the backward.
+        gradients: gradients of what was gathered, BF16, and FP32 sums of the larger part.
     """
 
     indices: Number = 0.0
@@ -37,6 +41,7 @@ class SelectionBytes:
     kept_table: Number = 0.0
     candidates: Number = 0.0
     gathered: Number = 0.0
+    index_keys: Number = 0.0
     gradients: Number = 0.0
 
 
@@ -46,9 +51,13 @@ def selection_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> Selec
     keys, index_keys = gathered_bytes(case, sizes, attention)
     trains_index = equals(case.training.index_loss, "sparse") if index else 0.0
     values: Number = sizes.held_tokens * core.gathered_values
-    if index:
-        values = values + trains_index * sizes.held_tokens * index.head_dim / index.ratio
-    gradients = (FP32_BYTES + BF16_BYTES) * values
+    indexed: Number = trains_index * sizes.held_tokens * index.head_dim / index.ratio if index else 0.0
+    # One after the other: sums of the first are rounded and gone before those of the second.
+    rounded = BF16_BYTES * values
+    if index and case.systems[0].backend == OWN_BACKEND:
+        # While sums grow two launches' buffers are there, what is left of them when sums are rounded.
+        rounded = maximum(2 * LEFT_BYTES, rounded + LEFT_BYTES)
+    gradients = rounded + BF16_BYTES * indexed + FP32_BYTES * maximum(values, indexed)
     if index is None:
         # Dense attention reads its own keys where no rank has others.
         alone = core.form == "dense" and core.ratio == 1
@@ -64,7 +73,8 @@ def selection_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> Selec
         table=0.0 if hytopk else score_table_bytes(selector),
         topk_outputs=0.0 if hytopk else topk_output_bytes(selector),
         kept_table=kept_table_bytes(selector),
-        candidates=candidate_bytes(selector) if hytopk else 0.0,
+        candidates=candidate_bytes(selector) if hytopk else radix_bytes(selector),
         gathered=keys + index_keys,
+        index_keys=index_keys,
         gradients=gradients,
     )

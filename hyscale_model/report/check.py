@@ -96,7 +96,7 @@ def _families(group: str, families: Mapping[str, Any], console: Console) -> None
             str(entry["n"]),
             percent(entry["median"]),
             signed_percent(entry["bias"]),
-            percent(entry["coverage"]),
+            or_nothing(entry["coverage"], percent),
             _worst(entry["worst"]),
         ]
         for family, entry in families.items()

@@ -129,11 +129,12 @@ def _arrows(found: Timeline, ranks: int, base: int) -> Iterator[dict[str, Any]]:
 
 
 def _fullest(moments: Mapping[str, Any], rank: int) -> dict[str, Mapping[str, float]]:
-    """Bytes by kind at the fullest moment of forward and of backward passes."""
+    """Bytes by kind at the fullest moment of forward and of backward passes, which begin at the output head."""
     rows = list(zip(moments["moments"], moments["stages"][rank], strict=True))
+    passes = (("F", ("forward",)), *((kind, ("backward", "output head")) for kind in "BWIP"))
     return {
-        kind: max((row for name, row in rows if name.startswith(word)), key=lambda row: sum(row.values()), default={})
-        for kind, word in (("F", "forward"), *((kind, "backward") for kind in "BWIP"))
+        kind: max((row for name, row in rows if name.startswith(words)), key=lambda row: sum(row.values()), default={})
+        for kind, words in passes
     }
 
 

@@ -23,6 +23,7 @@ IDENTITY = {
 CLOCKS = {
     "values": 0.2,
     "logits": 0.6,
+    "plain_logits": 0.4,
     "products": 0.03,
     "scores": 0.3,
     "gathered_bytes": 0.04,

@@ -13,7 +13,7 @@ from hyscale_calibration.work import work_of
 pytestmark = pytest.mark.slow
 
 # HyTopK filters from a few thousand keys on; fewer are scored.
-LONG = {"n": 2, "L": 13_000, "k": 500}
+LONG = {"n": 1, "L": 12_400, "k": 500}
 
 
 class Processor:

@@ -43,9 +43,10 @@ def test_tiles_of_heads_add_up():
 
 
 def test_the_order_of_queries_changes_no_bit():
-    q, keys, values, sinks = bf16(12, 4, 48), bf16(30, 2, 48, seed=1), bf16(30, 2, 24, seed=2), normal(4)
-    indices = choose(12, 20, length=30)
-    grad_out = bf16(12, 4, 24, seed=3)
+    n = 8
+    q, keys, values, sinks = bf16(n, 4, 48), bf16(30, 2, 48, seed=1), bf16(30, 2, 24, seed=2), normal(4)
+    indices = choose(n, 20, length=30)
+    grad_out = bf16(n, 4, 24, seed=3)
 
     def backward(order):
         leaves = [each.clone().requires_grad_() for each in (q[order], keys, values, sinks)]
@@ -55,9 +56,9 @@ def test_the_order_of_queries_changes_no_bit():
         given.out.backward(grad_out[order])
         return [each.grad for each in leaves]
 
-    first = backward(torch.arange(12, device=DEVICE))
-    for seed in range(3):
-        order = torch.randperm(12, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+    first = backward(torch.arange(n, device=DEVICE))
+    for seed in range(2):
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
         dq, *others = backward(order)
         assert torch.equal(dq, first[0][order])
         assert all(torch.equal(a, b) for a, b in zip(others, first[1:], strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hyscale_calibration.work.unit import BYTES, FP32, INT32, Shape, Work, unique
-from hyscale_model.layers.tiles import UNCROWDED_HEADS
+from hyscale_model.layers.tiles import GLUON_HEADS, TOGETHER, TOGETHER_UP_TO, UNCROWDED_HEADS, union_of
 
 
 def rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
@@ -76,7 +76,9 @@ def _sparse(shape: Shape, family: str, launches: float, kept_bytes: float, backw
     rows = 2.0 * n * heads * (width + value_width)
     # Groups of heads have keys of their own; a value that is part of its key is not gathered again.
     of_key = shape.get("G", 1) * (width + value_width * shape.get("values", 0))
-    units = {"logits": kept * heads, "gathered_bytes": 2.0 * kept * of_key}
+    gluon = shape.get("G", 1) == 1 and width > value_width and heads % GLUON_HEADS == 0 and not shape.get("sinks", 0)
+    plain = 0.0 if gluon else kept * heads
+    units = {"logits": kept * heads, "plain_logits": plain, "gathered_bytes": 2.0 * kept * of_key}
     return Work(
         family=family,
         flops=(2.5 if backward else 1.0) * 2.0 * kept * heads * (width + value_width),
@@ -102,16 +104,20 @@ def _sparse_backward(dtype: str, shape: Shape) -> Work:
 def _sparse_pairs(dtype: str, shape: Shape) -> Work:
     """Two pairs of neighbours attend their own keys, and add to the union of them once, after it was listed.
 
-    Each query has ``shared`` of its keys from the one before: a union is 1 + 3 (1 - shared) times those of one.
+    Where the union is so large that they stay apart, it is the backward of one query at a time.
     """
     single = _sparse_backward(dtype, shape)
-    union = 1.0 - 0.75 * shape["shared"]
-    added = {unit: single.units[unit] * union for unit in ("atomics", "shared_atomics")}
-    # Two merges, and where each query has the keys.
+    union = union_of(TOGETHER, shape["shared"])
+    if union > TOGETHER_UP_TO:
+        return single
+    of_keys = (shape["D"] + shape["V"]) / (3 * shape["D"] + 2 * shape["V"])
+    added = {unit: single.units[unit] * union / TOGETHER for unit in ("atomics", "shared_atomics")}
     return replace(
         single,
         family="sparse_attention_backward_pairs",
+        flops=single.flops * (1 + of_keys * (union - 1)),
         units={**single.units, **added},
+        # Two merges, and where each query has the keys.
         launches=single.launches + 5,
     )
 

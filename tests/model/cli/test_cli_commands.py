@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hyscale_model.cli import doctor
+from hyscale_model import checks as checks_module
+from hyscale_model.cli import check, doctor
 
 
 def test_check_passes_its_arguments_on(run, checks):
@@ -29,6 +30,15 @@ def test_a_missed_bar_is_a_failed_requirement(run, checks, options):
     assert result.code == 1
     assert result.out
     assert "1 bar missed" in result.err
+
+
+def test_groups_may_stand_between_commas(run, checks):
+    assert run("check", "--group", "kernels,layers", "--group", "paper").code == 0
+    assert checks.called.groups == ("kernels", "layers", "paper")
+
+
+def test_the_groups_that_the_command_names_are_those_there_are():
+    assert sorted(check.GROUPS) == sorted(checks_module.GROUPS)
 
 
 def test_an_unknown_group_is_bad_input(run, checks):
