@@ -45,7 +45,8 @@ MEASURE = """([entry, value]) => new Promise((done) => {
     // Where no figure has news, texts are all there is to see.
     if (first === null && told !== null && now - told > 500) first = told;
     if ((first !== null && now - Math.max(first, last) > 500) || now > 5000) {
-      plots.forEach((plot) => plot.removeAllListeners("plotly_afterplot"));
+      // A figure that is no longer on the page has no listeners either.
+      plots.forEach((plot) => plot.removeAllListeners && plot.removeAllListeners("plotly_afterplot"));
       done([first ?? now, last ?? first ?? now]);
     } else requestAnimationFrame(wait);
   };
