@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hyscale_model.checks.check import GROUPS, check
+from hyscale_model.checks.check import GROUPS, check, offered
 
-__all__ = ["GROUPS", "check"]
+__all__ = ["GROUPS", "check", "offered"]

@@ -15,6 +15,8 @@ from hyscale_model.checks.kernels import kernel_rows, kernel_summary
 from hyscale_model.checks.layers import GROUP as LAYERS
 from hyscale_model.checks.layers import layer_rows, layer_summary
 from hyscale_model.checks.paper import PAPER, grid
+from hyscale_model.checks.training import GROUP as TRAINING
+from hyscale_model.checks.training import must_be_recorded, recorded, training_rows, training_summary
 from hyscale_model.errors import InputError
 from hyscale_model.predict import predict
 from hyscale_model.scenario.resolve import read_scenario
@@ -22,7 +24,12 @@ from hyscale_model.scenario.resolve import read_scenario
 # More than a prediction takes, since coverage of an interval is what is checked.
 DRAWS = 256
 # Groups of published results; what each holds is the affair of its own module.
-GROUPS = ("paper", "memory", "runs", "collectives", KERNELS, LAYERS)
+GROUPS = ("paper", "memory", "runs", "collectives", KERNELS, LAYERS, TRAINING)
+
+
+def offered() -> tuple[str, ...]:
+    """Groups that have something to compare."""
+    return tuple(group for group in GROUPS if group != TRAINING or recorded())
 
 
 def check(
@@ -48,7 +55,7 @@ def check(
         splits and series under ``parts``.
 
     Raises:
-        InputError: an unknown group, or a file without anything reported.
+        InputError: an unknown group, ``training`` where none is recorded, or a file without anything reported.
     """
     unknown = [group for group in groups if group not in GROUPS]
     if unknown:
@@ -61,6 +68,10 @@ def check(
         rows += kernel_rows(profile, draws, seed)
     if LAYERS in chosen:
         rows += layer_rows(profile, draws, seed)
+    if TRAINING in chosen:
+        if TRAINING in groups:
+            must_be_recorded()
+        rows += training_rows(profile, draws, seed)
     if "paper" in chosen:
         for name in PAPER:
             resolved = read_scenario(name, overrides=overrides, text=catalog.path("published", name).read_bytes())
@@ -116,6 +127,8 @@ def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
         return result | kernel_summary(rows)
     if group == LAYERS:
         return result | layer_summary(rows)
+    if group == TRAINING:
+        return result | training_summary(rows)
     if "series" not in rows[0]:
         return result
     parts = dict.fromkeys([*(row["split"] for row in rows), *(row["series"] for row in rows)])

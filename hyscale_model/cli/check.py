@@ -9,7 +9,7 @@ import typer
 from hyscale_model.cli.outcome import Outcome, say
 
 # Those of hyscale_model.checks, which takes long to import.
-GROUPS = ("paper", "kernels", "layers", "memory", "runs", "collectives")
+GROUPS = ("paper", "kernels", "layers", "training", "memory", "runs", "collectives")
 
 
 def _split(given: list[str] | None) -> list[str]:

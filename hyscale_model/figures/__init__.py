@@ -18,6 +18,7 @@ from hyscale_model.figures.sweeps import curves, heat_map
 from hyscale_model.figures.techniques import techniques
 from hyscale_model.figures.timelines import pipeline, streams
 from hyscale_model.figures.tornado import tornado
+from hyscale_model.figures.training import training_differences, training_losses
 
 __all__ = [
     "DARK",
@@ -51,4 +52,6 @@ __all__ = [
     "streams",
     "techniques",
     "tornado",
+    "training_differences",
+    "training_losses",
 ]

@@ -15,7 +15,7 @@ import numpy as np
 from hyscale_model.arrays import Number
 from hyscale_model.layers.operation import Block, Operation, Task
 from hyscale_model.rates.roofline import Rates
-from hyscale_model.scenario.schema import Scenario, Training
+from hyscale_model.scenario.schema import Training
 from hyscale_model.step.pipeline import Structure
 from hyscale_model.step.price import Priced, running_phases
 
@@ -72,11 +72,11 @@ def _counted(
     return known[key]
 
 
-def _numbers(rows: Sequence[Sequence[Number]], points: int) -> np.ndarray:
-    """Numbers, some of which may vary over points, as an array (rows, columns, points, 1)."""
+def _numbers(rows: Sequence[Sequence[Number]], shape: tuple[int, int]) -> np.ndarray:
+    """Numbers, some of which may vary over points or draws, as an array that broadcasts to (rows, columns, *shape)."""
     if not any(isinstance(value, np.ndarray) for row in rows for value in row):
-        return np.array(rows, dtype=float)[:, :, None, None] * np.ones((points, 1))
-    return np.stack([np.stack([np.broadcast_to(value, (points, 1)) for value in row]) for row in rows])
+        return np.array(rows, dtype=float)[:, :, None, None]
+    return np.stack([np.stack([np.broadcast_to(value, shape) for value in row]) for row in rows])
 
 
 class Host:
@@ -86,8 +86,8 @@ class Host:
         forward: shape (blocks, flat); ``backward``: of all other phases.
     """
 
-    def __init__(self, cases: Sequence[Scenario], priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
-        each = rates.factor("host_launch_s") * rates.gpu.host_slowdown
+    def __init__(self, priced: Priced, rates: Rates, shape: tuple[int, int]) -> None:
+        each = np.broadcast_to(rates.factor("host_launch_s") * rates.gpu.host_slowdown, shape)
         # Blocks that systems share are counted once.
         known: dict[tuple[int, int], tuple[Number, Number]] = {}
         rows = [
@@ -95,7 +95,7 @@ class Host:
             for row in range(len(priced.cases[0].blocks))
         ]
         self.forward, self.backward = (
-            (_numbers([[pair[phase] for pair in row] for row in rows], shape[0]) * each).reshape(len(rows), -1)
+            (_numbers([[pair[phase] for pair in row] for row in rows], shape) * each).reshape(len(rows), -1)
             for phase in (0, 1)
         )
 

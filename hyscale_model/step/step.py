@@ -134,7 +134,7 @@ def step_times(
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     together = np.zeros((groups[0].pp, count * columns))
     waiting = np.zeros((2, max(group.counts.shape[0] for group in groups), count * columns))
-    host = Host(cases, priced, rates, shape)
+    host = Host(priced, rates, shape)
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
         saved: np.ndarray | float = 0.0

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from hyscale_model import figures
-from hyscale_model.checks import GROUPS, check
+from hyscale_model.checks import check, offered
+from hyscale_model.checks.training import GROUP as TRAINING
 from hyscale_model.prediction import ORIGINS
 from hyscale_model.report.compared import RELATIONS
 from hyscale_model.report.markup import element
@@ -17,6 +18,7 @@ from hyscale_model.scenario import leaves
 from hyscale_model.scenario.scalars import written
 from hyscale_model.views.cards import Card, Choice, origin_mark, table, tip, told
 from hyscale_model.views.page import Page
+from hyscale_model.views.training import training_cards
 
 
 def build(page: Page) -> list[Card]:
@@ -27,12 +29,13 @@ def build(page: Page) -> list[Card]:
         about = "A reported value never enters a prediction. The band is 10 % around equal."
         cards.append(_compared("reported", "Reported for this scenario", about, data["reported"], page))
     group = page.options.get("group", "")
-    group = group if group in GROUPS else next(iter(GROUPS))
+    groups = offered()
+    group = group if group in groups else groups[0]
     checked = _check(group)
     about = f"What hyscale check --group {group} compares: {_summary(checked['summary'].get(group) or {})}"
-    choices = [Choice("group", "Group", {name: name for name in GROUPS}, group)] if len(GROUPS) > 1 else []
+    choices = [Choice("group", "Group", {name: name for name in groups}, group)] if len(groups) > 1 else []
     cards.append(_compared("check", f"Check: {group}", about, checked["rows"], page, *choices))
-    return [*cards, _origins(page), _assumed(data)]
+    return [*cards, *_training(page), _origins(page), _assumed(data)]
 
 
 @lru_cache(maxsize=8)
@@ -80,6 +83,15 @@ def _compared(
         csv=name,
         wide=True,
     )
+
+
+def _training(page: Page) -> list[Card]:
+    """Systems trained side by side, if that is recorded, and what their steps take."""
+    cards = training_cards(page.theme)
+    if not cards:
+        return []
+    about = "Steps on documents as long as the sequence, and what the model says of the transformer that was trained."
+    return [*cards, _compared("training-steps", "What its steps take", about, _check(TRAINING)["rows"], page)]
 
 
 def _origins(page: Page) -> Card:

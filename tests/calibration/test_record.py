@@ -71,7 +71,8 @@ def test_a_record_tells_its_kernels_ceilings_and_what_it_skipped(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", RECORDED)
+# A training has steps, not rows.
+@pytest.mark.parametrize("name", [name for name in RECORDED if not name.endswith("/training")])
 def test_recorded_results_have_the_form(name):
     results = RECORDED[name]
     assert {"device", "kernel_hash", "sources", "rows"} <= set(results)

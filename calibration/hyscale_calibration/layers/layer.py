@@ -40,11 +40,13 @@ class Options(NamedTuple):
     Attributes:
         deterministic: the same bits every time, and the same selections in every system: of equal scores the lower
             positions, in ascending order, gradients of keys by sums of whole numbers, and no pairs of queries.
+        pairs: pair queries of deterministic layers too, where the system does; bits are then those of pairs.
         impl: of sparse attention, see its ``api``.
         name: of the layer among those that are recomputed together.
     """
 
     deterministic: bool = False
+    pairs: bool = False
     impl: Impl | None = None
     name: str = "layer"
 
@@ -126,7 +128,7 @@ class SparseLayer(torch.nn.Module):
         phases.begin("sparse_attention")
         indices = self.attended(selected.indices)
         # Pairs serve the backward alone. What a pair adds to a key is rounded once, so its bits are those of pairs.
-        paired = learns and self.system.sparse_attention == "query_pairs" and not options.deterministic
+        pairs = self.system.sparse_attention == "query_pairs" and (options.pairs or not options.deterministic)
         found = sparse_attention(
             operands.q,
             operands.keys,
@@ -137,7 +139,7 @@ class SparseLayer(torch.nn.Module):
             sinks=operands.sinks,
             probabilities=learns,
             deterministic=options.deterministic,
-            pairs=query_pairs(indices) if paired else None,
+            pairs=query_pairs(indices) if learns and pairs else None,
             impl=options.impl,
         )
         out = phases.begin_backward("sparse_attention", found.out)

@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hyscale_model.checks import GROUPS
+from hyscale_model.checks import offered
 from hyscale_model.dashboard import sidebar
 from hyscale_model.dashboard.answer import resolve
 from hyscale_model.dashboard.app import create_app, view
@@ -50,7 +50,7 @@ def test_every_view_shows_every_scenario(offer, page, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", list(GROUPS))
+@pytest.mark.parametrize("group", offered())
 def test_every_group_of_checks_is_drawn(offer, page, group):
     cards, texts, _ = view(page(view="evidence", options={"group": group}), "light", {}, offer)
     (card,) = [card for card in cards if card.name == "check"]

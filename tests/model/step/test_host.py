@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyscale_model.batch import assign
 from hyscale_model.layers.operation import Block, Operation, Task, Transfer
+from hyscale_model.rates.draws import Draws
 from hyscale_model.scenario.schema import Training
 from hyscale_model.step.host import captured_by, launches
 from hyscale_model.timeline import timeline
@@ -112,3 +114,17 @@ def test_slower_launches_never_make_a_step_faster(predicted):
         for factor in (0.1, 0.5, 1, 2)
     ]
     assert np.all(np.diff(times) >= 0)
+
+
+def test_launches_that_differ_between_draws_are_those_of_each_draw(resolve, evaluate):
+    """The experts of a rank, hence its kernels, follow an assumed layout."""
+    scenario = resolve(*SHORT, small=True).scenario
+    columns = {2: [1, 3, 5, 7], 4: [0, 2, 4, 6, 8]}
+    drawn = np.empty((1, 9), dtype=int)
+    for ep, at in columns.items():
+        drawn[0, at] = ep
+    together = evaluate(scenario, {"layout.ep": drawn}, Draws(8, 4))
+    for ep, at in columns.items():
+        alone = evaluate(assign(scenario, {"layout.ep": ep}), draws=Draws(8, 4))
+        for both, single in zip(together.steps, alone.steps, strict=True):
+            np.testing.assert_allclose(both.terms[:, 0, at], single.terms[:, 0, at], rtol=1e-9, atol=1e-12)

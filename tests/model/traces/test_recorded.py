@@ -5,10 +5,13 @@ Each file in ``recorded`` says in its key ``origin`` how it was made.
 
 import gzip
 import json
+from math import log
 from pathlib import Path
 
 import pytest
 
+from hyscale_model.scenario import read_scenario
+from hyscale_model.studies.fit_run import fit_run, measured_in_trace
 from hyscale_model.traces import attribute, read_trace, shipped_rules
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -69,3 +72,39 @@ def test_replay_recomputes_a_selection_in_a_fraction_of_its_time(recorded):
     parts = {part.terms[0]: part.seconds for part in found.parts}
     share = parts["selection_recompute"] / parts["selection_forward"]
     assert share < 0.15 if "hyscale" in told["origin"] else share == pytest.approx(1, rel=0.01)
+
+
+LAYER = """
+schema_version: 1
+name: the layer that was traced
+model: glm-5.1
+cluster: {gpu: h200, nodes: 2, gpus_per_node: 8, nic_gbit_per_gpu: 400}
+layout: {cp: 16, ep: 16}
+workload: {sequence_length: 131072, global_batch_size: 1}
+training: {recompute: full}
+systems:
+  - {name: megatron, backend: hyscale_kernels, extends: megatron}
+  - {name: hyscale, backend: hyscale_kernels, extends: hyscale}
+scope: {layer: dsa, include: [attention]}
+profile: h200-sxm
+"""
+
+
+def test_a_trace_narrows_the_prediction_of_its_layer(recorded):
+    found, told = recorded
+    system = "hyscale" if "hyscale" in told["origin"] else "megatron"
+    scenario = read_scenario("layer.yaml", text=LAYER)
+    measured = measured_in_trace(found, scenario.scenario, system)
+    assert {"step_time_s", "time_s.selection_forward", "time_s.sparse_attention_backward"} <= set(measured.values)
+    data = fit_run(scenario, measured)
+    assert data["explained"]
+    before, after = (data["systems"][system][when] for when in ("before", "after"))
+    assert after["p90"] - after["p10"] < 0.7 * (before["p90"] - before["p10"])
+    # In all, what the trace says lies nearer, and the step within two errors.
+    off_before, off_after = (
+        [log(row[when]["p50"] / row["value"]) / row["error"] for row in data["measured"]]
+        for when in ("before", "after")
+    )
+    assert sum(off**2 for off in off_after) < sum(off**2 for off in off_before)
+    assert data["measured"][0]["metric"] == "step_time_s"
+    assert abs(off_after[0]) < 2
