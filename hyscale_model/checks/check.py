@@ -9,6 +9,7 @@ import numpy as np
 
 from hyscale_model import catalog
 from hyscale_model.checks import published
+from hyscale_model.checks.bars import bar
 from hyscale_model.checks.collectives import BAR, collective_rows
 from hyscale_model.checks.kernels import GROUP as KERNELS
 from hyscale_model.checks.kernels import kernel_rows, kernel_summary
@@ -142,8 +143,7 @@ def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     result["bars"] = published.bars_of(group, rows, summary)
     if group == "collectives":
         median = float(np.median([abs(row["error"]) for row in rows]))
-        limit = f"at most {BAR:g}"
-        result["bars"].append({"id": "median error", "value": median, "limit": limit, "passed": median <= BAR})
+        result["bars"].append(bar("median error", median, at_most=BAR))
     return result
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from hyscale_model import catalog
 from hyscale_model.catalog import measured
+from hyscale_model.checks.bars import bar
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.layers.operation import Operation
 from hyscale_model.layers.sizes import BF16_BYTES
@@ -218,10 +219,8 @@ def kernel_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     bars = []
     if moved["n"]:
         bars = [
-            {"id": "median error", "value": moved["median"], "limit": MEDIAN_BAR}
-            | {"passed": moved["median"] <= MEDIAN_BAR},
-            {"id": "coverage of the 80 % interval", "value": moved["coverage"], "limit": COVERAGE_BAR}
-            | {"passed": moved["coverage"] >= COVERAGE_BAR},
+            bar("median error", moved["median"], at_most=MEDIAN_BAR),
+            bar("coverage of the 80 % interval", moved["coverage"], at_least=COVERAGE_BAR),
         ]
     return {"by_family": families, "transferred": moved, "bars": bars}
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.catalog import measured
+from hyscale_model.checks.bars import bar
 from hyscale_model.checks.kernels import USUAL_PROFILE, errors_of
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
@@ -311,9 +312,5 @@ def layer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ("worst error of time", np.max, TIME, WORST_BAR),
         ("worst error of memory", np.max, MEMORY, MEMORY_BAR),
     )
-    bars = [
-        {"id": name, "value": float(of(errors[kind])), "limit": limit, "passed": bool(of(errors[kind]) <= limit)}
-        for name, of, kind, limit in reached
-        if len(errors[kind])
-    ]
+    bars = [bar(name, float(of(errors[kind])), at_most=limit) for name, of, kind, limit in reached if len(errors[kind])]
     return {"by_family": families, "bars": bars}

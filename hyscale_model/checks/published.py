@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from hyscale_model import catalog
+from hyscale_model.checks.bars import bar
 from hyscale_model.scenario.schema import Scenario
 
 # Files of other groups, by how their names begin.
@@ -63,14 +64,16 @@ BARS: Mapping[str, tuple[tuple[str, str, float, float], ...]] = {
 }
 
 
+NAMES = {"mape": "mean error", "bias": "bias", "coverage": "coverage of the 80 % interval"}
+
+
 def bars_of(group: str, rows: Sequence[Mapping[str, Any]], summary_of: Any) -> list[dict[str, Any]]:
-    """Each bar of a group with the value reached: ``{"id", "value", "limit", "passed"}``."""
+    """Each bar of a group with the value reached, see ``bars.bar``."""
     found = []
     for part, what, low, high in BARS.get(group, ()):
         chosen = [row for row in rows if part in (row["split"], row["series"], row["id"])]
         value = summary_of(chosen)[what] if chosen else None
         if value is None:
             continue
-        limit = f"at most {high:g}" if low == 0 else f"{low:g} to {high:g}"
-        found.append({"id": f"{part} {what}", "value": value, "limit": limit, "passed": bool(low <= value <= high)})
+        found.append(bar(f"{NAMES[what]} of {part}", value, at_least=low or None, at_most=high))
     return found

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.catalog import measured
+from hyscale_model.checks.bars import bar
 from hyscale_model.checks.kernels import USUAL_PROFILE
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
@@ -209,14 +210,8 @@ def training_bars() -> list[dict[str, Any]]:
             first, second = (data["runs"][name] for name in SAME_BITS)
             for what, told in (("selected", "selections"), ("loss", "losses"), ("weights", "weights")):
                 differ = sum(a != b for a, b in zip(first[what], second[what], strict=False))
-                bars.append(
-                    {
-                        "id": f"steps whose {told} differ between {' and '.join(SAME_BITS)}",
-                        "value": differ,
-                        "limit": 0,
-                        "passed": differ == 0,
-                    }
-                )
+                name = f"number of steps whose {told} differ between {' and '.join(SAME_BITS)}"
+                bars.append(bar(name, differ, at_most=0, unit="count"))
     return bars
 
 

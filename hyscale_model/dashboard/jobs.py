@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hyscale_model.errors import InputError
@@ -25,7 +26,7 @@ from hyscale_model.views.page import Progress, Work
 
 # Results that are remembered, and studies that may be at work or wait at once.
 REMEMBERED, MOST_WAITING = 64, 16
-# A request waits this long for a study before it says how far it is.
+# A request waits this long for a study that another one began, before it says how far it is.
 PATIENCE_S = 0.4
 # A study that nobody asked about for so long ends.
 LEASE_S = 5.0
@@ -38,6 +39,10 @@ _NICENESS = 10
 
 class Abandoned(Exception):
     """Nobody waits for the study any longer."""
+
+
+class _Long(Exception):
+    """The study is for processes of its own."""
 
 
 @dataclass(slots=True)
@@ -92,13 +97,15 @@ class Jobs:
         key = hashlib.sha256(repr((question, name)).encode()).hexdigest()[:32]
         with self._lock:
             job = self._jobs.get(key)
+            begun = job is None or job.cancelled
             if job is None or job.cancelled:
                 if sum(not each.finished for each in self._jobs.values()) >= MOST_WAITING:
                     raise InputError("too many studies are at work here", expected="the same question in a minute")
                 job = self._jobs[key] = Job(key)
-                threading.Thread(target=self._do, args=(job, work), daemon=True).start()
             job.asked_at = time.monotonic()
             self._jobs.move_to_end(key)
+        if begun:
+            self._do(job, work, _at_once)
         job.settled.wait(PATIENCE_S)
         if job.error is not None:
             raise job.error
@@ -131,17 +138,21 @@ class Jobs:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
 
-    def _do(self, job: Job, work: Work) -> None:
+    def _do(self, job: Job, work: Work, run: Callable[[Job, Iterable[Chunk]], Iterator[tuple[Chunk, Rows]]]) -> None:
         try:
-            job.result = work(lambda chunks: self._run(job, chunks))
+            job.result = work(partial(run, job))
+        except _Long:
+            # From the beginning: what was done so far is next to nothing.
+            threading.Thread(target=self._do, args=(job, work, self._in_processes), daemon=True).start()
+            job.settled.set()
+            return
         except Abandoned:
             job.cancelled = True
         except Exception as error:
             job.error = error
-        finally:
-            job.finished = True
-            job.settled.set()
-            self._forget()
+        job.finished = True
+        job.settled.set()
+        self._forget()
 
     def _forget(self) -> None:
         with self._lock:
@@ -153,18 +164,9 @@ class Jobs:
                     return
                 del self._jobs[oldest]
 
-    def _run(self, job: Job, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
+    def _in_processes(self, job: Job, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
         whole = list(chunks)
         total = sum(chunk.points for chunk in whole)
-        layouts = sum(chunk.points * len(chunk.systems) for chunk in whole)
-        if layouts > MOST_POINTS:
-            problem = f"{layouts:,} layouts are too many to search here"
-            raise InputError(problem, expected=f"at most {MOST_POINTS:,}; hyscale search takes more")
-        values = sum(chunk.points * (chunk.draws + 1) for chunk in whole)
-        if values <= FEW_VALUES and len(whole) <= FEW_CHUNKS:
-            yield from here(whole)
-            return
-        job.settled.set()
         while not self._turn.acquire(timeout=0.2):
             job.live()
         try:
@@ -186,6 +188,18 @@ class Jobs:
             context = multiprocessing.get_context("spawn")
             self._executor = ProcessPoolExecutor(local_workers(), context, initializer=_modest)
         return self._executor
+
+
+def _at_once(job: Job, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Rows]]:
+    """Evaluate a few chunks here; raises ``_Long`` for more of them, InputError for far too many."""
+    whole = list(chunks)
+    layouts = sum(chunk.points * len(chunk.systems) for chunk in whole)
+    if layouts > MOST_POINTS:
+        problem = f"{layouts:,} layouts are too many to search here"
+        raise InputError(problem, expected=f"at most {MOST_POINTS:,}; hyscale search takes more")
+    if len(whole) > FEW_CHUNKS or sum(chunk.points * (chunk.draws + 1) for chunk in whole) > FEW_VALUES:
+        raise _Long
+    yield from here(whole)
 
 
 def _modest() -> None:

@@ -128,6 +128,8 @@ def _loads(
         "x": [float(place[0]) for place in middle],
         "y": [float(place[1]) for place in middle],
         "marker": {
+            # Marks of several sizes would be half transparent.
+            "opacity": 1.0,
             "size": [15 if link["load"] == highest else 9 for link in links],
             "color": [100 * link["load"] for link in links],
             "cmin": 0,

@@ -33,11 +33,13 @@ def failed_bars(data: Mapping[str, Any]) -> list[str]:
 
 
 def _bar_text(bar: Mapping[str, Any]) -> str:
-    name = bar.get("id") or bar.get("name") or bar.get("metric") or "bar"
-    group = f"{bar['group']}: " if bar.get("group") else ""
-    got = f" is {bar['value']}" if bar.get("value") is not None else " is not met"
-    limit = f", the bar is {bar['limit']}" if bar.get("limit") is not None else ""
-    return f"{group}{name}{got}{limit}"
+    """``median error is 6.1 %, the bar is at most 4 %``."""
+    told = percent if bar["unit"] == "fraction" else str
+    limits = [f"{word} {told(bar[key])}" for key, word in _LIMITS.items() if bar[key] is not None]
+    return f"{bar['id']} is {told(bar['value'])}, the bar is {' and '.join(limits)}"
+
+
+_LIMITS = {"at_least": "at least", "at_most": "at most"}
 
 
 def render_check(data: Mapping[str, Any], console: Console) -> None:

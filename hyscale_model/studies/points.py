@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.batch import assign, draw_assumptions
+from hyscale_model.batch import assign, draw_assumptions, value_at
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.prediction import SELECTION_TERMS
@@ -224,19 +224,20 @@ def problem_of(scenario: Scenario, system: System) -> str:
 def _problem_of_draws(scenario: Scenario, system: System) -> str:
     """What speaks against a system at the scenario's values or at one of the choices that are drawn."""
     problem = problem_of(scenario, system)
+    if problem:
+        return problem
     for assumption in scenario.assumptions:
-        if problem:
-            break
-        if assumption.path in FREE:
+        path, others = assumption.path, assumption.path.startswith("systems.")
+        if path in FREE or (others and not path.startswith(f"systems.{system.name}.")):
             continue
-        for choice in assumption.choices or ():
-            case = assign(scenario, {assumption.path: choice})
+        nominal = value_at(scenario, path)
+        for choice in (each for each in assumption.choices or () if each != nominal):
+            case = assign(scenario, {path: choice})
             own = next(other for other in case.systems if other.name == system.name)
-            said = problem_of(case, own)
-            if said:
-                problem = f"the choice {choice} of {assumption.path} is not possible: {said}"
-                break
-    return problem
+            problem = problem_of(case, own)
+            if problem:
+                return f"the choice {choice} of {path} is not possible: {problem}"
+    return ""
 
 
 def _evaluate(

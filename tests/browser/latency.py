@@ -1,4 +1,4 @@
-"""How long a change takes to show, view by view: ``python tests/browser/latency.py [CHANGES]``.
+"""How long a change takes to show, view by view: ``python tests/browser/latency.py [CHANGES [VIEW...]]``.
 
 From the change of a control to the frame in which a figure in sight is drawn anew, and to that of the last figure, in
 headless Chromium at 1280 pixels; and the processor time that the server takes for it. Medians, at most 31 changes.
@@ -45,7 +45,8 @@ MEASURE = """([entry, value]) => new Promise((done) => {
     // Where no figure has news, texts are all there is to see.
     if (first === null && told !== null && now - told > 500) first = told;
     if ((first !== null && now - Math.max(first, last) > 500) || now > 5000) {
-      plots.forEach((plot) => plot.removeAllListeners("plotly_afterplot"));
+      // A figure that is no longer on the page has no listeners either.
+      plots.forEach((plot) => plot.removeAllListeners && plot.removeAllListeners("plotly_afterplot"));
       done([first ?? now, last ?? first ?? now]);
     } else requestAnimationFrame(wait);
   };
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
     print(f"{'view':12s} {'in sight':>9s} {'all':>7s} {'server CPU':>11s}")
     with served(app) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=OPTIONS)
-        for place, name in enumerate(VIEWS):
+        for place, name in enumerate(arguments[1:] or VIEWS):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             # Of its own for each view, so that no answer is remembered.
             page.goto(f"{address}?scenario={FIRST}&view={name}&cluster.nic_efficiency={0.7 + 0.01 * place:.2f}")

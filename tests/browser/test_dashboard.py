@@ -214,6 +214,12 @@ def test_a_segment_shows_its_derivation(visit):
     assert f"view.term={chosen}" in page.url
 
 
+def told(page, text):
+    """Wait until the page tells of an error."""
+    told_of = "(text) => document.getElementById('message').innerText.includes(text)"
+    page.wait_for_function(told_of, arg=text)
+
+
 def upload(page, text, name="mine.yaml"):
     page.set_input_files("[data-upload]", {"name": name, "mimeType": "text/yaml", "buffer": text.encode()})
 
@@ -269,8 +275,7 @@ def test_a_profile_is_uploaded(open_page):
 def test_a_broken_profile_says_why_and_loses_nothing(visit, text, said):
     page = visit(f"?scenario={FIRST}&view=calibration")
     upload_profile(page, text)
-    page.wait_for_selector("#message .error")
-    assert said in page.inner_text("#message")
+    told(page, said)
     assert page.input_value('[data-option="profile"]') == "h200-sxm"
     assert page.locator("#figure-calibrated .main-svg").count()
 
@@ -288,8 +293,7 @@ def test_a_bad_upload_says_why_and_loses_nothing(visit, text, said):
     page = visit(f"?scenario={FIRST}&layout.cp=64&layout.ep=64")
     before = times(page)
     upload(page, text)
-    page.wait_for_selector("#message .error")
-    assert said in page.inner_text("#message")
+    told(page, said)
     assert times(page) == before
     assert "layout.cp=64" in page.url
 

@@ -63,8 +63,8 @@ def test_a_missed_bar_is_told():
     row = {"family": "x", "split": "transferred", "id": "x 1", "error": 0.5, "inside": False}
     data = {"summary": {"kernels": kernel_summary([row])}}
     assert failed_bars(data) == [
-        "kernels: median error is 0.5, the bar is 0.12",
-        "kernels: coverage of the 80 % interval is 0.0, the bar is 0.7",
+        "kernels: median error is 50.0 %, the bar is at most 12.0 %",
+        "kernels: coverage of the 80 % interval is 0.0 %, the bar is at least 70.0 %",
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 from hyscale_model import catalog
 from hyscale_model.checks import check
 from hyscale_model.checks.fit import fit_cases, fitted_factor
-from hyscale_model.checks.published import family_of, group_of, published_names, split_of
+from hyscale_model.checks.published import BARS, NAMES, family_of, group_of, published_names, split_of
 from hyscale_model.scenario import read_scenario
 
 
@@ -59,9 +59,13 @@ def test_memory_of_the_simumax_rows_is_within_its_bar(checked):
 
 
 def test_bars_say_what_their_part_of_the_summary_says(checked):
-    for summary in checked["summary"].values():
-        for bar in summary["bars"]:
-            part, _, what = bar["id"].rpartition(" ")
+    for group, bars in BARS.items():
+        summary = checked["summary"][group]
+        found = {bar["id"]: bar for bar in summary["bars"]}
+        assert len(found) == len(bars)
+        for part, what, low, high in bars:
+            bar = found[f"{NAMES[what]} of {part}"]
+            assert bar["passed"] == (low <= bar["value"] <= high)
             if part in summary["parts"]:
                 assert bar["value"] == summary["parts"][part][what]
 

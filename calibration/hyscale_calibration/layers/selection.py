@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from hyscale_kernels.checkpoint import select_once
 from hyscale_kernels.hytopk import hytopk
+from hyscale_kernels.indices import made_indices
 from hyscale_kernels.replay import replay, replay_gradients
 from hyscale_kernels.score_table import score_table
 from hyscale_kernels.top_k import top_k
@@ -54,7 +55,8 @@ def select(
         (name, tuple(q.shape), tuple(keys.shape), topk),
         lambda: _packed(_made(system, q, keys, weights, spans, topk, deterministic, wanted)),
     )
-    return Selected(kept[0], kept[1].view(torch.float32)) if wanted else Selected(kept[0], None)
+    indices = made_indices(kept[0], len(keys))
+    return Selected(indices, kept[1].view(torch.float32)) if wanted else Selected(indices, None)
 
 
 def scores_of(

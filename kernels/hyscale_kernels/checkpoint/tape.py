@@ -14,6 +14,7 @@ from types import TracebackType
 import torch
 
 from hyscale_kernels.checkpoint.offload import HostCopy
+from hyscale_kernels.indices import length_of, made_indices
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
@@ -39,6 +40,7 @@ class _Entry:
     def __init__(self, key: Hashable, indices: torch.Tensor, offload: bool) -> None:
         self.key = key
         self.kept = HostCopy(indices) if offload else indices
+        self.length = length_of(indices)
         self.version = None if indices.is_inference() else indices._version
         self.witness = indices
         if offload:
@@ -49,7 +51,10 @@ class _Entry:
     def fetch(self) -> Callable[[], torch.Tensor]:
         """Start to bring the indices to their device; what is returned gives them."""
         kept = self.kept
-        return kept.fetch() if isinstance(kept, HostCopy) else lambda: kept
+        if not isinstance(kept, HostCopy):
+            return lambda: kept
+        fetched, length = kept.fetch(), self.length
+        return fetched if length is None else lambda: made_indices(fetched(), length)
 
     def check(self) -> None:
         if self.version is None:

@@ -9,6 +9,7 @@ import torch
 
 from hyscale_kernels.hytopk.plan import Plan
 from hyscale_kernels.hytopk.stages import bitmap, compact, find_thresholds, mark
+from hyscale_kernels.indices import made_indices
 from hyscale_kernels.replay.rescore import rescore
 from hyscale_kernels.score_table.api import fill
 from hyscale_kernels.scoring.hopper import Impl
@@ -89,6 +90,7 @@ def hytopk(
         _score_all(scored, None, plan, found)
         scored.check(wrong.tolist())
         torch.sub(scored.spans[:, 1], scored.spans[:, 0], out=found.candidates).clamp_(min=0)
+        made_indices(found.indices, length)
         return found
     for rows in blocks(n, plan.rows(length)):
         _filter_and_select(scored.of_queries(rows), plan, found.of_rows(rows), impl)
@@ -97,6 +99,7 @@ def hytopk(
     scored.check(faults)
     if missed:
         _score_all(scored, found.recovered.nonzero()[:, 0], plan, found)
+    made_indices(found.indices, length)
     return found
 
 

@@ -97,7 +97,11 @@ def checked(
     if keys.ndim == 2:
         check_indices(indices, keys.shape[0])
     spans = torch.zeros(q.shape[0], 2, dtype=torch.int32, device=q.device)
-    return Scored.of(q, keys, weights, spans, q_scale, key_scale)
+    scored, wrong = Scored.prepared(q, keys, weights, spans, q_scale, key_scale)
+    # Of the spans nothing can be.
+    if q_scale is not None or key_scale is not None:
+        scored.check(wrong.tolist())
+    return scored
 
 
 def dequantised(

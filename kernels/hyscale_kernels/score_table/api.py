@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 import triton
 
+from hyscale_kernels.indices import made_indices
 from hyscale_kernels.score_table.triton import table_kernel
 from hyscale_kernels.scoring.hopper import Impl, launch, use_gluon
 from hyscale_kernels.scoring.inputs import FP8, Scored
@@ -163,4 +164,4 @@ def select(
         # Sorted as if behind every key, what must not be selected ends up last.
         places = best.indices.to(torch.int32).masked_fill_(best.values == float("-inf"), width).sort(dim=-1).values
         chosen[rows, :kept] = places.masked_fill_(places == width, -1)
-    return chosen
+    return made_indices(chosen, width)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from hyscale_kernels.indices import length_of, made_indices
+
 
 def block_means(keys: torch.Tensor, ratio: int) -> torch.Tensor:
     """Mean key of each complete block of ``ratio`` tokens: ``[tokens, dim]`` to ``[tokens // ratio, dim]``.
@@ -18,7 +20,9 @@ def tokens_of(indices: torch.Tensor, ratio: int) -> torch.Tensor:
     """The tokens of selected blocks: int32 ``[n, k]`` to ``[n, k * ratio]``, ascending, -1 behind the last."""
     within = torch.arange(ratio, device=indices.device, dtype=indices.dtype)
     tokens = indices[..., None] * ratio + within
-    return tokens.masked_fill_(indices[..., None] < 0, -1).flatten(-2)
+    tokens = tokens.masked_fill_(indices[..., None] < 0, -1).flatten(-2)
+    length = length_of(indices)
+    return tokens if length is None else made_indices(tokens, length * ratio)
 
 
 def unfinished_spans(positions: torch.Tensor, ratio: int, segment_starts: torch.Tensor | None = None) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 
 from hyscale_kernels.checkpoint import select_once
+from hyscale_kernels.indices import made_indices
 from hyscale_kernels.replay import replay
 from hyscale_kernels.scoring.inputs import FP8
 from hyscale_kernels.selection.ops import hytopk_op, score_table_op
@@ -106,9 +107,10 @@ class SparseSelection(torch.nn.Module):
             keys, key_scale = quantise(keys)
         if self.method == "score_table":
             self.recovered = None
-            return score_table_op(q, keys, weights, spans, self.topk, q_scale, key_scale)
-        indices, _, _, self.recovered = hytopk_op(q, keys, weights, spans, self.topk, q_scale, key_scale)
-        return indices
+            indices = score_table_op(q, keys, weights, spans, self.topk, q_scale, key_scale)
+        else:
+            indices, _, _, self.recovered = hytopk_op(q, keys, weights, spans, self.topk, q_scale, key_scale)
+        return made_indices(indices, keys.shape[0])
 
 
 def quantise(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -39,7 +39,7 @@ def test_a_short_study_is_there_at_once_and_remembered(jobs, resolve):
 
 @pytest.mark.slow
 def test_a_long_study_gives_what_the_command_line_gives(jobs, resolve, monkeypatch):
-    monkeypatch.setattr(module, "FEW_VALUES", 0)
+    monkeypatch.setattr(module, "FEW_CHUNKS", 0)
     resolved = resolve(small=True)
     found = finished(jobs, "question", "search", lambda run: search(resolved, top=3, draws=4, run=run))
     assert found == search(resolved, top=3, draws=4)
@@ -47,9 +47,11 @@ def test_a_long_study_gives_what_the_command_line_gives(jobs, resolve, monkeypat
 
 def test_a_study_tells_how_far_it_is_and_ends_when_cancelled(jobs, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(module, "FEW_CHUNKS", -1)
     going, ended = threading.Event(), threading.Event()
 
     def work(run):
+        list(run([]))
         going.wait(10)
         try:
             # What a study does between chunks.
@@ -87,9 +89,10 @@ def test_what_is_wrong_is_told_each_time(jobs):
 def test_too_many_studies_at_once_are_refused(jobs, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     monkeypatch.setattr(module, "MOST_WAITING", 2)
+    monkeypatch.setattr(module, "FEW_CHUNKS", -1)
     hold = threading.Event()
     for number in range(2):
-        jobs.ask(number, "waits", lambda run: hold.wait(10) and {})
+        jobs.ask(number, "waits", lambda run: {"waited": [*run([]), hold.wait(10)]})
     with pytest.raises(InputError, match="too many studies"):
         jobs.ask(3, "waits", lambda run: {})
     hold.set()

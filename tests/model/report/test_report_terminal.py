@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hyscale_model.checks import bars
 from hyscale_model.prediction import MEMORY_KINDS, TERMS
 from hyscale_model.report import failed_bars, make_console, render_check, render_prediction
 from hyscale_model.report.canvas import bar, printable
@@ -232,13 +233,17 @@ def test_the_worst_rows_are_shown_first(checked):
 
 def test_failed_bars_are_found_wherever_they_stand(checked):
     assert failed_bars(checked) == []
-    checked["bars"] = [{"id": "time", "value": 0.2, "limit": 0.1, "passed": False}, {"id": "fine", "passed": True}]
+    checked["bars"] = [bars.bar("time", 0.2, at_most=0.1), bars.bar("fine", 0.1, at_most=0.1)]
     checked["summary"]["paper"]["passed"] = False
-    checked["summary"]["kernels"]["bars"] = [{"name": "bias", "value": 0.3, "limit": 0.1, "passed": False}]
+    checked["summary"]["kernels"]["bars"] = [
+        bars.bar("bias", 0.3, at_least=-0.1, at_most=0.1),
+        bars.bar("number of steps", 3, at_most=0, unit="count"),
+    ]
     assert failed_bars(checked) == [
-        "time is 0.2, the bar is 0.1",
+        "time is 20.0 %, the bar is at most 10.0 %",
         "paper: its bar is not met",
-        "kernels: bias is 0.3, the bar is 0.1",
+        "kernels: bias is 30.0 %, the bar is at least -10.0 % and at most 10.0 %",
+        "kernels: number of steps is 3, the bar is at most 0",
     ]
     assert "FAILED kernels: bias" in shown(render_check, checked)
 
