@@ -17,7 +17,7 @@ def network(
     output: Annotated[Path | None, typer.Option(metavar="PATH", help="Write the JSON to this file too.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw the graph of the last system here.")] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Draw this parallel group alone, such as cp or ep.")
+        str | None, typer.Option(metavar="NAME", help="Show and draw this parallel group alone, such as cp or ep.")
     ] = None,
     system: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these systems; repeatable.")] = None,
     override: Annotated[
@@ -41,7 +41,7 @@ def network(
     if as_json:
         typer.echo(text)
     else:
-        render_network(data, make_console())
+        render_network(data, make_console(), group)
     if output is not None:
         write_text(output, text + "\n")
         say(f"wrote {output}")

@@ -15,10 +15,22 @@ def _gb(size: float) -> str:
     return significant(size / 1e9, 3)
 
 
-def render_network(data: Mapping[str, Any], console: Console) -> None:
-    """Every system of ``hyscale network``."""
+def render_network(data: Mapping[str, Any], console: Console, group: str | None = None) -> None:
+    """Every system of ``hyscale network``, of one parallel group alone if told."""
     for found in data["systems"].values():
-        _system(found, console)
+        _system(found if group is None else _alone(found, group), console)
+
+
+def _alone(found: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """What one group sends."""
+    step_s = found["step_time_s"]
+    links = [{**link, **link["groups"][group]} for link in found["links"] if group in link["groups"]]
+    return {
+        **found,
+        "collectives": [row for row in found["collectives"] if row["group"] == group],
+        "groups": {name: entry for name, entry in found["groups"].items() if name == group},
+        "links": [{**link, "load": link["seconds"] / step_s} for link in links],
+    }
 
 
 def _system(found: Mapping[str, Any], console: Console) -> None:

@@ -37,6 +37,7 @@ def test_tables_and_a_picture(run, file, tmp_path):
     result = run("network", file, "--system", "megatron", "--group", "cp", "--html", page)
     assert result.code == 0
     assert "cp.index_keys, forward" in result.out
+    assert "moe.dispatch" not in result.out
     assert "Busiest link" in result.out
     assert "NVSwitch" in page.read_text(encoding="utf-8")
 
