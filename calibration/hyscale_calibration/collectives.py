@@ -46,8 +46,12 @@ class Ranks:
     rank: int
 
     @classmethod
-    def open(cls) -> Ranks:
-        """Join the group of the job."""
+    def open(cls, *, first: bool = False) -> Ranks:
+        """Join the group of the job.
+
+        Args:
+            first: collectives on CUDA are given SMs before other kernels, which may hold all of them for long.
+        """
         import torch
         import torch.distributed as dist
 
@@ -56,7 +60,8 @@ class Ranks:
             # In-network multicast differs between clusters in whether it may be used; links are what is measured.
             os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("nccl" if gpu else "gloo")
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True) if gpu and first else None
+        dist.init_process_group("nccl" if gpu else "gloo", pg_options=options)
         return cls("cuda" if gpu else "cpu", dist.get_world_size(), dist.get_rank())
 
     def close(self) -> None:

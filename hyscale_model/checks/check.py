@@ -15,6 +15,7 @@ from hyscale_model.checks.kernels import GROUP as KERNELS
 from hyscale_model.checks.kernels import kernel_rows, kernel_summary
 from hyscale_model.checks.layers import GROUP as LAYERS
 from hyscale_model.checks.layers import layer_rows, layer_summary
+from hyscale_model.checks.layers_across import shared_bars, shared_rows, unmeasured
 from hyscale_model.checks.paper import PAPER, grid
 from hyscale_model.checks.training import GROUP as TRAINING
 from hyscale_model.checks.training import must_be_recorded, recorded, training_rows, training_summary
@@ -51,9 +52,10 @@ def check(
         seed: of the draws.
 
     Returns:
-        ``{"rows": [...], "summary": {group: ...}, "scopes": [...], "grid": ...}``; the grid only with the group
-        ``paper``, scopes where one layer is predicted. A summary has the bars of its group, and summaries of its
-        splits and series under ``parts``.
+        ``{"rows": [...], "summary": {group: ...}, "scopes": [...], "grid": ..., "unmeasured": [...]}``; the grid only
+        with the group ``paper``, scopes where one layer is predicted, with the group ``layers`` a sentence for each
+        part of it that no machine has measured. A summary has the bars of its group, and summaries of its splits and
+        series under ``parts``.
 
     Raises:
         InputError: an unknown group, ``training`` where none is recorded, or a file without anything reported.
@@ -69,6 +71,8 @@ def check(
         rows += kernel_rows(profile, draws, seed)
     if LAYERS in chosen:
         rows += layer_rows(profile, draws, seed)
+        rows += shared_rows(profile, draws, seed)
+        result["unmeasured"] = unmeasured()
     if TRAINING in chosen:
         if TRAINING in groups:
             must_be_recorded()
@@ -127,7 +131,9 @@ def _group_summary(group: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     if group == KERNELS:
         return result | kernel_summary(rows)
     if group == LAYERS:
-        return result | layer_summary(rows)
+        found = layer_summary(rows)
+        found["bars"] += shared_bars(rows)
+        return result | found
     if group == TRAINING:
         return result | training_summary(rows)
     if "series" not in rows[0]:

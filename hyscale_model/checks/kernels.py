@@ -226,7 +226,8 @@ def kernel_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def errors_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Median, bias, coverage and worst of rows; of none, that there are none."""
+    """Median, bias, coverage and worst of rows that have an error; of none, that there are none."""
+    rows = [row for row in rows if row["error"] is not None]
     if not rows:
         return {"n": 0}
     errors = np.array([row["error"] for row in rows])

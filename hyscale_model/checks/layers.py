@@ -44,7 +44,7 @@ MEDIAN_BAR, WORST_BAR, MEMORY_BAR = 0.06, 0.12, 0.03
 USUAL_SHARED_KEYS = 0.9
 GPUS_PER_NODE = 8
 _NOTE = "measured with kernels in which {} queries share a pass over their keys"
-_PROJECTED = ("projections", "output")
+_PROJECTED = ("projections", "output", "gather")
 # Measured phases -> the terms of a prediction that they are; the rest is projections and passes.
 PARTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "selection_forward": (("forward.selection",), ("selection_forward",)),
@@ -145,17 +145,19 @@ class PredictedLayer:
 def predict_layer(layer: Layer, gpu: str, profile: Profile, draws: int, seed: int) -> PredictedLayer:
     """Time and memory of a layer on a GPU."""
     scenario = layer_scenario(layer, gpu)
-    evaluator = Evaluator(scenario, {}, Draws(draws, seed), _of_layer(profile, layer.shared_keys))
+    evaluator = Evaluator(scenario, {}, Draws(draws, seed), profile_of_layer(profile, layer.shared_keys))
     (result,) = evaluator.steps(scenario.systems)
     parts = {
         name: sum((result.step.term(term) for term in terms), start=np.zeros((1, 1)))
         for name, (_, terms) in PARTS.items()
     }
     memory = evaluator.memory(scenario.systems[0])
-    return PredictedLayer(result.step.seconds, parts, *_layer_bytes(memory, result))
+    return PredictedLayer(result.step.seconds, parts, *layer_bytes(memory, result))
 
 
-def _of_layer(profile: Profile, shared_keys: float) -> Profile:
+def profile_of_layer(profile: Profile, shared_keys: float) -> Profile:
+    """A profile with what a layer by itself fixes: nothing over its kernels, and keys that neighbours share."""
+
     def fixed(value: float, reason: str) -> Rate:
         return Rate(value, value, value, Origin("given", reason))
 
@@ -169,7 +171,7 @@ def _of_layer(profile: Profile, shared_keys: float) -> Profile:
     )
 
 
-def _layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
+def layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
     """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before."""
     kinds = memory.nominal_kinds()[0]
     body, sizes, case = anatomy(result.case.model), result.sizes, result.case
@@ -302,7 +304,7 @@ def layer_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Errors by what is compared, and the bars over whole layers and their memory."""
     families = {
         family: errors_of([row for row in rows if row["family"] == family])
-        for family in dict.fromkeys(row["family"] for row in rows)
+        for family in dict.fromkeys(row["family"] for row in rows if row["error"] is not None)
     }
     errors = {kind: np.abs([row["error"] for row in rows if row["split"] == kind]) for kind in (TIME, MEMORY)}
     reached = (

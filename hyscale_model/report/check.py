@@ -61,6 +61,8 @@ def render_check(data: Mapping[str, Any], console: Console) -> None:
         canvas.sentence(console, f"FAILED {text}", "bold red")
     if not failed:
         canvas.sentence(console, "No bar failed.", "green")
+    for text in data.get("unmeasured") or []:
+        canvas.sentence(console, text, "bold yellow")
 
 
 def _summary(data: Mapping[str, Any], console: Console) -> None:

@@ -1,4 +1,8 @@
-"""Measure whole layers on the CUDA GPU of this machine.
+"""Measure whole layers on the CUDA GPU of this machine, or with --cp on several of them.
+
+Under torchrun, ``--cp`` shares a layer between its processes by context parallelism, with real collectives:
+
+    torchrun --nproc-per-node 2 -m hyscale_calibration.layers --cp --json layers-cp2.json
 
 Layers are checked at small sizes before anything is timed. Exit status: 0 fine, 1 a check or a layer failed, 2 bad
 arguments or no GPU, 130 interrupted; what was measured until then is written.
@@ -19,6 +23,7 @@ from hyscale_calibration.benches.arguments import UsageError
 from hyscale_calibration.benches.operation import CheckFailed
 from hyscale_calibration.benches.record import write
 from hyscale_calibration.kernel_hash import hash_of_sources, source_paths
+from hyscale_calibration.layers.across.command import MAX_SECONDS
 from hyscale_calibration.layers.cases import Case, all_cases, all_systems
 from hyscale_calibration.profile_file import catalogue_name
 
@@ -45,6 +50,10 @@ def sources() -> list[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.cp:
+        from hyscale_calibration.layers.across.command import run
+
+        return run(options, _recorded)
     from hyscale_calibration.benches.__main__ import find_gpu
     from hyscale_calibration.layers.check import check_layers
 
@@ -166,6 +175,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write results")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write a Chrome trace of the first case")
     parser.add_argument("--trace-system", action="append", default=[], choices=all_systems(), help="whose trace")
+    parser.add_argument("--cp", action="store_true", help="share a layer between the processes of torchrun")
+    limit = "with --cp: begin no layer that would end later"
+    parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, metavar="N", help=limit)
     parser.add_argument("--check-only", action="store_true", help="check layers and time none")
     parser.add_argument("--unchecked", action="store_true", help="time layers without checking them first")
     return parser

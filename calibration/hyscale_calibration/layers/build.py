@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hyscale_calibration.layers.cases import Case
-from hyscale_calibration.layers.context import HeldKeys
+from hyscale_calibration.layers.context import Context, HeldKeys
 from hyscale_calibration.layers.csa import CsaLayer
 from hyscale_calibration.layers.dsa import DsaLayer
 from hyscale_calibration.layers.facts import values_of
@@ -67,7 +67,7 @@ KINDS: Mapping[str, Kind] = {
 def layer_of(
     case: Case, system: Strategy, options: Options, *, sizes: Any = None, device: Device = "cpu", seed: int = 0
 ) -> SparseLayer:
-    """The layer of a case; the same weights and keys for every system.
+    """The layer of a case on one rank; the same weights and keys for every system.
 
     Args:
         case: which; system: how it selects; options: how it computes.
@@ -86,20 +86,39 @@ def layer_of(
         device=device,
         generator=generator,
     )
-    layer = kind.layer(sizes, system, context, options, device=device, generator=generator)
+    return layer_in(context, case.layer, sizes, system, options, device=device, generator=generator)
+
+
+def layer_in(
+    context: Context,
+    layer: str,
+    sizes: Any,
+    system: Strategy,
+    options: Options,
+    *,
+    device: Device = "cpu",
+    generator: torch.Generator,
+) -> SparseLayer:
+    """A layer wherever the keys of other ranks come from; equal generators give equal weights."""
+    found = KINDS[layer].layer(sizes, system, context, options, device=device, generator=generator)
     with torch.no_grad():
-        layer.index_query_weights().unflatten(0, (sizes.index.heads, -1))[:, -sizes.rope :] *= POSITION_GAIN
-    return layer
+        found.index_query_weights().unflatten(0, (sizes.index.heads, -1))[:, -sizes.rope :] *= POSITION_GAIN
+    return found
 
 
-def hidden_states(tokens: int, width: int, *, device: Device = "cpu", seed: int = 1) -> torch.Tensor:
+def hidden_states(
+    tokens: int, width: int, *, places: torch.Tensor | None = None, device: Device = "cpu", seed: int = 1
+) -> torch.Tensor:
     """BF16 ``[tokens, width]`` that requires a gradient: standard normal, and drifting from token to token.
 
     Between independent states ``DRIFT`` tokens apart, x = a cos phi + b sin phi.
+
+    Args:
+        places: int ``[n]``, of which tokens alone; the same values as among all.
     """
     generator = torch.Generator(device).manual_seed(seed)
     anchors = torch.randn(math.ceil(tokens / DRIFT) + 1, width, device=device, generator=generator)
-    place = torch.arange(tokens, device=device)
+    place = torch.arange(tokens, device=device) if places is None else places
     angle = (place % DRIFT / DRIFT * (math.pi / 2))[:, None]
     before = place // DRIFT
     found = anchors[before] * angle.cos() + anchors[before + 1] * angle.sin()

@@ -91,10 +91,10 @@ def errors(case: Case, sizes: Any, system: str, options: Options, device: str) -
     expected, expected_loss = reference(layer, weights, x, indices)
     ((expected * bench.grad.double()).sum() + expected_loss).backward()
     # Of hidden states as a whole, whose rounding is more than attention's own where that is small beside them.
-    found = {"output": _off(out, expected.detach())}
+    found = {"output": off_by(out, expected.detach())}
     found["loss"] = float((loss - expected_loss.detach()).abs() / expected_loss.detach())
-    gradients = {"x": _off(bench.x.grad, x.grad)} | {
-        name: _off(value.grad, weights[name].grad) for name, value in layer.named_parameters()
+    gradients = {"x": off_by(bench.x.grad, x.grad)} | {
+        name: off_by(value.grad, weights[name].grad) for name, value in layer.named_parameters()
     }
     worst = max(gradients, key=lambda name: gradients[name])
     found[f"gradient of {worst}"] = gradients[worst]
@@ -126,7 +126,8 @@ def same_bits(case: Case, sizes: Any, device: str) -> None:
                 raise CheckFailed(f"{case.layer}: {name} of {system} differs from that of {systems[0]}")
 
 
-def _off(found: torch.Tensor | None, expected: torch.Tensor | None) -> float:
+def off_by(found: torch.Tensor | None, expected: torch.Tensor | None) -> float:
+    """Relative error in the norm of a tensor; NaN where one is missing."""
     if found is None or expected is None:
         return float("nan")
-    return float((found.double() - expected).norm() / expected.norm())
+    return float((found.double() - expected.double()).norm() / expected.double().norm())

@@ -1,13 +1,14 @@
 """Where the keys of a whole sequence come from, for a rank that computes those of its own tokens.
 
-A layer knows one method, ``whole``. On one GPU the rows of other ranks are parameters, with gradients and without
-communication (``HeldKeys``), or there are no other ranks (``WholeSequence``). Under context parallelism it would gather
-in the forward and scatter summed gradients in the backward; nothing else of a layer changes.
+A layer asks for rows of the whole sequence, at once (``whole``) or for later (``coming``). On one GPU the rows of other
+ranks are parameters, with gradients and without communication (``HeldKeys``), or there are no other ranks
+(``WholeSequence``). Under context parallelism they are gathered in the forward, and summed gradients are scattered in
+the backward (``across.gathered.GatheredKeys``); nothing else of a layer changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -35,6 +36,13 @@ class Context(Protocol):
             ``[length / ratio, width]``.
         """
 
+    def coming(self, name: str, own: torch.Tensor, *, hidden: bool) -> Callable[[], torch.Tensor]:
+        """As ``whole``, to be asked for once and later.
+
+        Args:
+            hidden: rows may come while other work runs; False: they are there before it begins.
+        """
+
 
 def spans_of(context: Context, ratio: int = 1) -> torch.Tensor:
     """Entries of ``ratio`` tokens that each query of a rank sees: int32 ``[n, 2]``."""
@@ -51,6 +59,10 @@ class WholeSequence:
     def whole(self, name: str, own: torch.Tensor) -> torch.Tensor:
         """Its own rows are all there are."""
         return own
+
+    def coming(self, name: str, own: torch.Tensor, *, hidden: bool) -> Callable[[], torch.Tensor]:
+        """They are there."""
+        return lambda: own
 
 
 class HeldKeys(torch.nn.Module):
@@ -90,6 +102,11 @@ class HeldKeys(torch.nn.Module):
         """Own rows put among those of the others."""
         found: torch.Tensor = _Placed.apply(own, self.others[name], self._chunks, self._parts)
         return found
+
+    def coming(self, name: str, own: torch.Tensor, *, hidden: bool) -> Callable[[], torch.Tensor]:
+        """Put among those of the others at once: nothing is on its way."""
+        found = self.whole(name, own)
+        return lambda: found
 
 
 def _pieces(own: int, chunks: tuple[int, int], parts: int) -> list[tuple[bool, slice, slice]]:

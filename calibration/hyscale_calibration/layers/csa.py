@@ -13,6 +13,7 @@ the window's tokens before the chunk. They are a few rows of a neighbour, and no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -88,7 +89,7 @@ class CsaLayer(SparseLayer):
         """Of all heads."""
         return self.indexer.query
 
-    def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
+    def project(self, x: torch.Tensor) -> tuple[Callable[[], Operands], IndexOperands]:
         """Keys are the entries of the sequence, and behind them the raw keys of this rank's tokens."""
         sizes, phases, context, ratio = self.sizes, self.phases, self.context, self.sizes.index.ratio
         rotation = rotations(context.positions, sizes.rope)
@@ -105,7 +106,7 @@ class CsaLayer(SparseLayer):
         found = pooled(linear(hidden.detach(), self.indexer.key), self.index_gate_bias, self.first)
         index_keys = context.whole("index_keys", self.indexer.keys_from(found, of_entries))
         return (
-            Operands(q, torch.cat([entries, raw]), value_width=sizes.width, sinks=self.sinks),
+            partial(Operands, q, torch.cat([entries, raw]), value_width=sizes.width, sinks=self.sinks),
             IndexOperands(index_q, index_keys, self.indexer.head_weights(hidden)),
         )
 

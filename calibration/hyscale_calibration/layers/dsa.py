@@ -11,6 +11,7 @@ With h the normed hidden states, c the normed low-rank queries, l the latent tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -70,21 +71,31 @@ class DsaLayer(SparseLayer):
         """Of all heads."""
         return self.indexer.query
 
-    def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
-        """One latent a token is key and value of all heads."""
+    def project(self, x: torch.Tensor) -> tuple[Callable[[], Operands], IndexOperands]:
+        """One latent a token is key and value of all heads.
+
+        Index keys are gathered first and by themselves: scores need them, and they are a fifth of the bytes. Latents
+        follow, beside the selection where the system hides them.
+        """
         phases, context, index = self.phases, self.context, self.indexer
         rotation = rotations(context.positions, self.sizes.rope)
         hidden = normed(x, self.input_norm)
         low = normed(linear(hidden, self.q_down), self.q_norm)
         q = phases.begin_backward("projections", self._queries(low, rotation))
-        latent = context.whole("latent", self._latent(hidden, rotation))
+        latent = phases.begin_backward("projections", self._latent(hidden, rotation))
         phases.begin("index_projections")
         index_q = phases.begin_backward("index_projections", index.queries(low, rotation))
-        index_keys = context.whole("index_keys", index.keys(hidden, rotation))
-        return (
-            Operands(q, latent, value_width=self.sizes.kv_rank),
-            IndexOperands(index_q, index_keys, index.head_weights(hidden)),
-        )
+        index_keys = phases.begin_backward("index_projections", index.keys(hidden, rotation))
+        weights = index.head_weights(hidden)
+        phases.begin("gather")
+        index_keys = phases.begin_backward("gather", context.whole("index_keys", index_keys))
+        coming = context.coming("latent", latent, hidden=self.system.hides_gathers)
+
+        def operands() -> Operands:
+            phases.begin("gather")
+            return Operands(q, phases.begin_backward("gather", coming()), value_width=self.sizes.kv_rank)
+
+        return operands, IndexOperands(index_q, index_keys, weights)
 
     def back(self, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Out of latent space, and to the residual stream."""

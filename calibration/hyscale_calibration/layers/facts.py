@@ -27,6 +27,11 @@ def one_rank() -> Mapping[str, Any]:
     return _entry("layers", "one-rank")
 
 
+def across_ranks() -> Mapping[str, Any]:
+    """Which layers several GPUs share, and as what: ``rows`` and ``variants`` of the catalogue's file."""
+    return _entry("layers", "across-ranks")
+
+
 @cache
 def _entry(kind: str, name: str) -> Mapping[str, Any]:
     import yaml

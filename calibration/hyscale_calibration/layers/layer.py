@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -95,8 +95,11 @@ class SparseLayer(torch.nn.Module):
         """Rows of other ranks."""
         return self.context.parameters() if isinstance(self.context, torch.nn.Module) else iter(())
 
-    def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
-        """Operands of both attentions, of ``x [n, hidden]``; tells phases ``projections`` and ``index_projections``."""
+    def project(self, x: torch.Tensor) -> tuple[Callable[[], Operands], IndexOperands]:
+        """Operands of both attentions, of ``x [n, hidden]``; tells phases ``projections`` and ``index_projections``.
+
+        Those of attention are asked for once, when the selection has been queued: until then they may be on their way.
+        """
         raise NotImplementedError
 
     def attended(self, indices: torch.Tensor) -> torch.Tensor:
@@ -115,7 +118,7 @@ class SparseLayer(torch.nn.Module):
         """Hidden states ``[n, hidden]``, and the mean index loss of queries: 0, not computed, without gradients."""
         phases, options, learns = self.phases, self.options, torch.is_grad_enabled()
         phases.begin("projections")
-        operands, scored = self.project(x)
+        arriving, scored = self.project(x)
         phases.begin("selection")
         selected = select(
             self.system,
@@ -125,6 +128,7 @@ class SparseLayer(torch.nn.Module):
             name=options.name,
             deterministic=options.deterministic,
         )
+        operands = arriving()
         phases.begin("sparse_attention")
         indices = self.attended(selected.indices)
         # Pairs serve the backward alone. What a pair adds to a key is rounded once, so its bits are those of pairs.

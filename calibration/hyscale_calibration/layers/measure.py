@@ -22,12 +22,19 @@ PHASE_SAMPLES = 3
 
 
 class Bench:
-    """A layer with its input and the gradient of its output, ready to step."""
+    """A layer with its input and the gradient of its output, ready to step.
 
-    def __init__(self, layer: SparseLayer, x: torch.Tensor) -> None:
-        self.layer, self.x = layer, x
+    Args:
+        grad: as ``x``; None: normal.
+        coefficient: of the index loss, the mean over the layer's own queries.
+    """
+
+    def __init__(
+        self, layer: SparseLayer, x: torch.Tensor, grad: torch.Tensor | None = None, *, coefficient: float = 1.0
+    ) -> None:
+        self.layer, self.x, self.coefficient = layer, x, coefficient
         generator = torch.Generator(x.device).manual_seed(2)
-        self.grad = torch.randn(x.shape, device=x.device, generator=generator).bfloat16()
+        self.grad = torch.randn(x.shape, device=x.device, generator=generator).bfloat16() if grad is None else grad
 
     @classmethod
     def of(cls, case: Case, system: str, options: Options, device: str, sizes: Any = None) -> Bench:
@@ -40,7 +47,7 @@ class Bench:
         self.x.grad = None
         for held in self.layer.context_parameters():
             held.grad = None
-        out = recomputed(self.layer, self.x, keeps=self.layer.system.keeps)
+        out = recomputed(self.layer, self.x, keeps=self.layer.system.keeps, coefficient=self.coefficient)
         out.backward(self.grad)
         return out.detach()
 

@@ -8,6 +8,7 @@ Query heads share the keys and values of their group.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -61,7 +62,7 @@ class QsaLayer(SparseLayer):
         """Of all heads."""
         return self.index_query
 
-    def project(self, x: torch.Tensor) -> tuple[Operands, IndexOperands]:
+    def project(self, x: torch.Tensor) -> tuple[Callable[[], Operands], IndexOperands]:
         """Keys and values of groups of heads; the gate of the output waits for ``back``."""
         sizes, phases, context = self.sizes, self.phases, self.context
         rotation = rotations(context.positions, sizes.rope)
@@ -79,7 +80,10 @@ class QsaLayer(SparseLayer):
         index_keys = turn_end(normed(linear(detached, self.index_key), self.index_k_norm), rotation)
         blocks = context.whole("index_keys", block_means(index_keys, self.index.ratio))
         by_group = (len(keys), sizes.groups, sizes.width)
-        return Operands(q, keys.view(by_group), values.view(by_group)), IndexOperands(index_q, blocks, None)
+        return (
+            partial(Operands, q, keys.view(by_group), values.view(by_group)),
+            IndexOperands(index_q, blocks, None),
+        )
 
     def attended(self, indices: torch.Tensor) -> torch.Tensor:
         """All tokens of selected blocks, then those of the unfinished one."""

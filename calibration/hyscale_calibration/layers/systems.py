@@ -7,12 +7,13 @@ from typing import Any
 
 from hyscale_calibration.layers.facts import values_of
 
-# What layers can do, by switch. Other switches of a system are of communication, or of kernels of others.
+# What layers can do, by switch. Other switches of a system are of kernels of others, or of what is around a layer.
 _BUILT: dict[str, tuple[Any, ...]] = {
     "selection": ("score_table", "hytopk"),
     "table_topk": ("torch", "radix"),
     "recompute_selection": ("rerun", "skip", "replay"),
     "sparse_attention": ("per_query", "query_pairs"),
+    "cp_overlap": ("none", "behind_selection"),
 }
 
 
@@ -26,6 +27,7 @@ class Strategy:
         recompute_selection: ``rerun``: select again; ``skip``: keep indices and their scores; ``replay``: keep indices
             and score those keys again.
         sparse_attention: ``per_query`` or ``query_pairs``.
+        cp_overlap: ``none``, or ``behind_selection``: latents of other ranks come while keys are selected.
     """
 
     name: str
@@ -34,11 +36,17 @@ class Strategy:
     table_topk: str
     recompute_selection: str
     sparse_attention: str
+    cp_overlap: str
 
     @property
     def keeps(self) -> bool:
         """Whether a recomputation is given the selection of its forward."""
         return self.recompute_selection != "rerun"
+
+    @property
+    def hides_gathers(self) -> bool:
+        """Whether what attention alone needs of other ranks comes beside the selection."""
+        return self.cp_overlap == "behind_selection"
 
 
 def system_named(name: str) -> Strategy:
