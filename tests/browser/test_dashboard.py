@@ -186,7 +186,7 @@ def test_what_cannot_be_is_said_and_loses_nothing(visit):
     assert times(page) == before
     page.click("#changes .chip")
     page.wait_for_function("document.querySelectorAll('#message .error').length === 0")
-    assert page.input_value('[data-set="layout.cp"]') == "128"
+    page.wait_for_function("""document.querySelector('[data-set="layout.cp"]').value === '128'""")
 
 
 def test_a_named_entry_brings_its_fields(open_page):

@@ -31,4 +31,5 @@ def test_few_and_many_heads_narrow_and_wide_ones_and_both_types_compile():
     done = build()
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("filter_kernel") == 8
-    assert done.stdout.count("queries_kernel") == 4 + 2
+    # In Triton for each form of attention, and in Gluon for absorbed MLA.
+    assert done.stdout.count("queries_kernel") == 4 + 1
