@@ -65,9 +65,10 @@ class Ranks:
         return cls("cuda" if gpu else "cpu", dist.get_world_size(), dist.get_rank())
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group, when all do: one that is gone while another still sends takes that one with it."""
         import torch.distributed as dist
 
+        dist.barrier()
         dist.destroy_process_group()
 
     def measure(self, sizes: Sequence[int]) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def test_any_table_and_span(case):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 @given(tables())
 def test_many_tables_and_spans(case):
     check(case)

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hyscale_calibration.benches.arguments import UsageError
 from hyscale_calibration.benches.operation import CheckFailed
@@ -28,8 +28,8 @@ MAX_SECONDS = 100.0
 GROWTH = 2.0
 
 
-def run(options: Any, record: Callable[[Any, list[dict[str, Any]], list[str]], dict[str, Any]]) -> int:
-    """Run on this rank and return its exit status.
+def run(options: Any, record: Callable[[Any, list[dict[str, Any]], list[str]], dict[str, Any]]) -> NoReturn:
+    """Run on this rank, and end its process with its exit status.
 
     Args:
         options: of the command line.
@@ -54,7 +54,9 @@ def run(options: Any, record: Callable[[Any, list[dict[str, Any]], list[str]], d
         print(f"error: rank {ranks.rank} of {ranks.ranks}: {kind}: {error}", file=sys.stderr, flush=True)
         # Leaving the group would wait for ranks that wait for this one.
         os._exit(1)
-    return 0
+    # Threads of collectives that are left over can abort a process that ends in the usual way.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _run(options: Any, ranks: Ranks, began: float, record: Callable[..., dict[str, Any]]) -> None:
