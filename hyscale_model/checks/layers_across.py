@@ -16,6 +16,7 @@ import numpy as np
 
 from hyscale_model import catalog
 from hyscale_model.catalog import measured
+from hyscale_model.checks.bars import bar
 from hyscale_model.checks.kernels import USUAL_PROFILE
 from hyscale_model.checks.layers import GROUP, USUAL_SHARED_KEYS, Layer, layer_bytes, profile_of_layer
 from hyscale_model.evaluate import Evaluator
@@ -203,16 +204,12 @@ def shared_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     bars = []
     steps = [abs(row["error"]) for row in rows if row["split"] == STEP]
     if steps:
-        bars.append(_bar("worst error of a step of ranks", max(steps), STEP_BAR))
+        bars.append(bar("worst error of a step of ranks", float(max(steps)), at_most=STEP_BAR))
     beyond = [
         abs(row["predicted"]["nominal"] - row["reported"]) / max(EXPOSED_BAR * row["reported"], EXPOSED_BAR_S)
         for row in rows
         if row["split"] == EXPOSED
     ]
     if beyond:
-        bars.append(_bar("worst exposed communication, in shares of 15 % or 1 ms", max(beyond), 1.0))
+        bars.append(bar("worst exposed communication, in shares of 15 % or 1 ms", float(max(beyond)), at_most=1.0))
     return bars
-
-
-def _bar(name: str, value: float, limit: float) -> dict[str, Any]:
-    return {"id": name, "value": float(value), "limit": limit, "passed": bool(value <= limit)}

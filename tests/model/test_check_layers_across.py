@@ -78,8 +78,10 @@ def test_ranks_that_do_what_the_profile_says_are_met(recorded, profile):
 )
 def test_bars_are_over_steps_and_what_collectives_show(recorded, profile, change, passed):
     recorded.append(measured(GLM, profile, **change))
-    bars = check(("layers",), draws=0)["summary"]["layers"]["bars"]
-    assert [bar["passed"] for bar in bars] == passed
+    result = check(("layers",), draws=0)
+    assert [bar["passed"] for bar in result["summary"]["layers"]["bars"]] == passed
+    # Those that are missed can be told.
+    assert len(failed_bars(result)) == passed.count(False)
 
 
 def test_what_nobody_has_measured_is_said_aloud(recorded, profile, capsys):

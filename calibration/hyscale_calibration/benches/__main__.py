@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hyscale_calibration.benches import registry
-from hyscale_calibration.benches.arguments import UsageError, parse_shape, select_cases, select_dtypes
+from hyscale_calibration.benches.arguments import UsageError, count, parse_shape, select_cases, select_dtypes
 from hyscale_calibration.benches.record import write
 from hyscale_calibration.benches.runner import INTERRUPTED, Failed, measure
 from hyscale_calibration.benches.table import describe_ceilings
@@ -126,13 +126,6 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m hyscale_calibration.benches",
@@ -146,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shape", metavar="KEY=VALUE,...", help="values in place of those of the cases, such as n=1024"
     )
-    parser.add_argument("--samples", type=_count, metavar="N", help="timed runs of each measurement")
+    parser.add_argument("--samples", type=count, metavar="N", help="timed runs of each measurement")
     parser.add_argument(
         "--json", type=Path, metavar="PATH", help="write results: a file for one operation, a directory for several"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,14 @@ from hyscale_calibration.benches.operation import Case, Operation
 
 class UsageError(ValueError):
     """A command line that asks for something that does not exist; the message names what does."""
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on, as a type of argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
 
 
 def parse_shape(text: str) -> dict[str, str]:

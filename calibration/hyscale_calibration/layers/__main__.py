@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hyscale_calibration.benches.arguments import UsageError
+from hyscale_calibration.benches.arguments import UsageError, count
 from hyscale_calibration.benches.operation import CheckFailed
 from hyscale_calibration.benches.record import write
 from hyscale_calibration.kernel_hash import hash_of_sources, source_paths
@@ -155,13 +155,6 @@ def _recorded(gpu: Any, rows: list[dict[str, Any]], failures: list[str]) -> dict
     }
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m hyscale_calibration.layers",
@@ -171,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--case", action="append", default=[], metavar="TEXT", help="cases whose name has this")
     parser.add_argument("--system", action="append", default=[], choices=all_systems(), help="only this system")
-    parser.add_argument("--samples", type=_count, default=SAMPLES, metavar="N", help="steps that are timed")
+    parser.add_argument("--samples", type=count, default=SAMPLES, metavar="N", help="steps that are timed")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write results")
     parser.add_argument("--trace", type=Path, metavar="FOLDER", help="write a Chrome trace of the first case")
     parser.add_argument("--trace-system", action="append", default=[], choices=all_systems(), help="whose trace")
