@@ -1,7 +1,9 @@
 """What one rank of tests/kernels/test_layers_across.py does: ``torchrun ... one_of_ranks.py NAME [ARGUMENT...]``."""
 
+import runpy
 import sys
 
+import interpreted
 import torch
 import torch.distributed as dist
 from hyscale_calibration.benches import device
@@ -11,6 +13,13 @@ from hyscale_calibration.layers.across import check, command, gathered, measure
 from hyscale_calibration.layers.across.exposure import Busy
 from hyscale_calibration.layers.check import SIZES
 from hyscale_calibration.layers.context import HeldKeys
+
+
+def layers(*arguments):
+    """``python -m hyscale_calibration.layers``, in a fast interpreter."""
+    sys.argv[1:] = arguments
+    del sys.modules[main.__module__]
+    runpy.run_module(main.__module__, run_name="__main__", alter_sys=True)
 
 
 def gathers():
@@ -123,4 +132,5 @@ def one_step(bench):
     return Busy.of([{"cat": "kernel", "name": name, "ts": a, "dur": b - a} for name, (a, b) in names.items()])
 
 
+interpreted.hasten()
 globals()[sys.argv[1]](*sys.argv[2:])
