@@ -109,7 +109,7 @@ def test_equal_work_has_an_equal_id_and_other_work_another():
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_point_is_invalid_exactly_where_a_rule_says_so(data):
     fields = {
