@@ -17,6 +17,9 @@ SCENARIO ?= scenarios/glm-5.1-1m-512xh20.yaml
 PICTURE ?= build/prediction.svg
 EXTRAS ?= test
 
+# Compiled modules are kept, whatever the shell says: each process of a test would compile hundreds again.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 FACTS := pyproject.toml constraints.txt
