@@ -48,7 +48,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu" --hypothesis-profile=fewer
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m hyscale_model.bench
