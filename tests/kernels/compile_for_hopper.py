@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from hyscale_kernels.hytopk.gluon import filter_whole_kernel
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
+from hyscale_kernels.index_loss.triton import divergence_kernel
 from hyscale_kernels.replay.rescore import GATHERED
 from hyscale_kernels.replay.triton import gradient_kernel, rescore_kernel
 from hyscale_kernels.score_table.gluon import table_whole_kernel
@@ -257,6 +258,7 @@ def main():
         (slots_kernel, {"LISTS": 1, "TOGETHER": TOGETHER, "SLOTS": 2048, "STEPS": 12}),
     ):
         build(kernel, constants, WIDE)
+    build(divergence_kernel, {"BLOCK": 2048}, WIDE, teacher_ptr="*fp32", losses_ptr="*fp32", scale="fp32")
 
 
 if __name__ == "__main__":
