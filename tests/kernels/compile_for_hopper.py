@@ -188,16 +188,16 @@ def build_latent_attention():
     build(latent_queries_kernel, {**constants, "KEYS": hopper.QUERIES_KEYS}, tile, source=GluonASTSource, **ATTENTION)
     constants |= {"WIDTH": hopper.WIDE + hopper.REST, "VALUE_WIDTH": hopper.WIDE, "QUERIES": TOGETHER}
     constants |= {"KEYS": hopper.TOGETHER_KEYS, "STAGES": hopper.TOGETHER_STAGES}
-    for fixed in (False, True):
+    for fixed, rest in ((False, 16), (True, 16), (False, 0)):
         sums = {} if fixed else {"per_one_ptr": None}
-        for first, columns, parts in column_parts(hopper.WIDE + hopper.REST, hopper.TOGETHER_COLUMNS):
-            build(
-                latent_keys_kernel,
-                {**constants, **sums, "FIRST": first, "COLUMNS": columns, "PARTS": parts},
-                tile,
-                source=GluonASTSource,
-                **{**ATTENTION, "keys_ptr": "*i32", "sums_ptr": "*i32" if fixed else "*fp32"},
-            )
+        layouts = {"LAYOUT": hopper.rows(128), "REST_LAYOUT": hopper.rows(rest or 128)}
+        build(
+            latent_keys_kernel,
+            {**constants, **sums, **layouts, "WIDTH": 512 + 4 * rest, "COLUMNS": 128, "REST": rest, "PARTS": 4},
+            tile,
+            source=GluonASTSource,
+            **{**ATTENTION, "keys_ptr": "*i32", "sums_ptr": "*i32" if fixed else "*fp32"},
+        )
 
 
 def main():
