@@ -254,7 +254,7 @@ def main():
         (exhaustive_kernel, {"BLOCK": 4096}),
         (merge_kernel, {"LISTS": 1, "SLOTS": 2048, "STEPS": 12, "counts_ptr": None}),
         (merge_kernel, {"LISTS": 1, "SLOTS": 4096, "STEPS": 13}),
-        (slots_kernel, {"LISTS": 1, "TOGETHER": TOGETHER, "SLOTS": 2048, "STEPS": 12}),
+        (slots_kernel, {"LISTS": 1, "SLOTS": 2048}),
     ):
         build(kernel, constants, WIDE)
 
