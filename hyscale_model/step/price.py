@@ -68,10 +68,9 @@ class Priced:
             found: dict[str, Number] = {}
             for phase, tasks in running_phases(block, training):
                 for task in tasks:
-                    beyond = self.rates.is_beyond(task.work) if isinstance(task.work, Operation) else False
-                    if np.any(beyond):
+                    if isinstance(task.work, Operation) and task.work.family in self.rates.measured:
                         term = term_of(task, phase)
-                        found[term] = found.get(term, False) | beyond
+                        found[term] = found.get(term, False) | self.rates.is_beyond(task.work)
             self.beyond[key] = found
         return self.beyond[key]
 
