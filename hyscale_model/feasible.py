@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_model.evaluate import Evaluator
+from hyscale_model.memory.stages import StageMemory
 from hyscale_model.scenario.schema import Scenario, System
 from hyscale_model.summary import intervals, verdict
 
@@ -18,8 +19,10 @@ TABLE_ROWS = (8192, 4096, 2048, 1024, 512)
 GRADIENT_PRECISIONS = ("fp32", "bf16")
 
 
-def nearest_feasible(scenario: Scenario, system: System, evaluator: Evaluator) -> tuple[dict[str, Any], System] | None:
-    """The first change that makes a system fit with the 90th percentile of its peak: (changes, changed system).
+def nearest_feasible(
+    scenario: Scenario, system: System, evaluator: Evaluator
+) -> tuple[dict[str, Any], System, StageMemory] | None:
+    """The first change that makes a system fit with the 90th percentile of its peak: (changes, changed system, memory).
 
     Smaller score-table blocks come first, since they leave the result as it is; then BF16 gradients. None
     where nothing fits.
@@ -35,10 +38,10 @@ def nearest_feasible(scenario: Scenario, system: System, evaluator: Evaluator) -
     if system.selection == "score_table":
         settings["table_rows"] = rows
     batch = replace(system, **settings)
-    peaks = evaluator.memory(batch).peak()
-    for (changes, candidate), peak in zip(candidates, intervals(peaks), strict=True):
+    memory = evaluator.memory(batch)
+    for point, ((changes, candidate), peak) in enumerate(zip(candidates, intervals(memory.peak()), strict=True)):
         if verdict(peak, scenario.cluster.gpu.memory_bytes) == "fits":
-            return changes, candidate
+            return changes, candidate, memory.at_point(point)
     return None
 
 

@@ -22,6 +22,7 @@ from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
 
 RESOURCES = ("tensor", "sm", "hbm")
+_UNCERTAIN = {origin: place for place, origin in enumerate(ORIGINS)}
 
 # Filling and emptying a tile of a product takes as long as so many steps of its sum in 16 bit on an SM of 4,096 FLOP a
 # clock, twice as many in 8 bit: DeepGEMM on H800 keeps 1,470, 1,166 and 748 TFLOP/s at depths of 16,384, 1,536 and 512
@@ -255,7 +256,7 @@ class Rates:
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
         parts, kernel = self._kernel(operation, _first, _first_nominal)
-        resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
+        resource, longest = parts[0] if len(parts) == 1 else max(parts, key=_longest)
         precision = "fp8" if _first(operation.fp8) else "bf16"
         floor = max(
             _first(operation.flops) / _peak(self.gpu, precision),
@@ -267,7 +268,7 @@ class Rates:
         else:
             beyond = bool(self._is_beyond(operation, parts, kernel, _first))
             origin = family.fitted.origin_on(self.gpu, resource, beyond)
-        return Nominal(float(_first(self._in_step) * kernel), float(floor), resource, origin)
+        return Nominal(_first(self._in_step) * kernel, float(floor), resource, origin)
 
     def is_beyond(self, operation: Operation) -> Number:
         """Whether a kernel's nominal time lies outside what its law was fitted to: a bool, or one a point ``[points,
@@ -407,7 +408,11 @@ def _sampled(rate: Rate, name: str, draws: Draws) -> np.ndarray:
 
 def weakest(origins: Sequence[Origin]) -> Origin:
     """The least certain of several origins; its detail is that of the first such one."""
-    return max(origins, key=lambda origin: ORIGINS.index(origin.origin))
+    found = origins[0]
+    for origin in origins:
+        if _UNCERTAIN[origin.origin] > _UNCERTAIN[found.origin]:
+            found = origin
+    return found
 
 
 def _peak(gpu: Gpu, precision: str) -> float:
@@ -445,7 +450,13 @@ def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[
 
 
 def _first(value: Number) -> float:
-    return value[0, 0] if isinstance(value, np.ndarray) else value
+    # A number of Python, whose arithmetic costs a fifth of numpy's.
+    return value.item(0) if isinstance(value, np.ndarray) else value
+
+
+def _longest(part: tuple[str, Number]) -> tuple[Number, int]:
+    """What orders resources by time, and equal ones as in ``RESOURCES``."""
+    return part[1], -RESOURCES.index(part[0])
 
 
 _first_nominal = attrgetter("nominal")
