@@ -99,15 +99,14 @@ class _Resources:
         self, operation: Operation, sms: int, flops: Number
     ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
         """Coefficients and amounts by resource, with its name in ``RESOURCES``."""
-        turns = operation.turns(sms) if self.turns and operation.turns is not None else 1.0
-        passed = operation.passed_bytes if self.turns else 0.0
-        found: list[tuple[str, tuple[tuple[_Scaled, Number], ...]]] = [
-            ("hbm", ((self.hbm, operation.hbm_bytes - passed),))
-        ]
+        moved = operation.hbm_bytes - operation.passed_bytes if self.turns else operation.hbm_bytes
+        turns = operation.turns(sms) if self.turns and operation.turns is not None else None
+        found: list[tuple[str, tuple[tuple[_Scaled, Number], ...]]] = [("hbm", ((self.hbm, moved),))]
         if self.tensor:
-            found.append(("tensor", ((self.tensor, flops * turns),)))
+            found.append(("tensor", ((self.tensor, flops if turns is None else flops * turns),)))
         for path in self.sm:
-            found.append(("sm", tuple((each, _amount(operation, unit) * turns) for unit, each in path)))
+            amounts = [(each, _amount(operation, unit)) for unit, each in path]
+            found.append(("sm", tuple(amounts if turns is None else [(each, turns * part) for each, part in amounts])))
         return found
 
 
