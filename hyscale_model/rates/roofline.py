@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.arrays import Number
+from hyscale_model.arrays import Number, maximum
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
@@ -117,6 +117,25 @@ def _amount(operation: Operation, unit: str | None) -> Number:
         ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The factors of a profile, sampled.
+
+    Apart from ``Rates``, which hold operations: those that keep it would else hold themselves, and their arrays.
+    """
+
+    profile: Profile
+    draws: Draws
+
+    def __call__(self, name: str) -> np.ndarray:
+        """The factor of that name, shape (1, draws + 1)."""
+        try:
+            rate = self.profile.factors[name]
+        except KeyError:
+            raise UnpricedError(f"profile {self.profile.name} has no factor {name}", field="profile") from None
+        return _sampled(rate, f"factor.{name}", self.draws)
+
+
 class Rates:
     """A profile on one GPU, sampled: factors, and seconds of operations."""
 
@@ -128,6 +147,7 @@ class Rates:
                 expected=f"a profile of {gpu.architecture}; kept efficiency does not carry over between architectures",
             )
         self.profile, self.gpu, self.draws, self._gpu_named = profile, gpu, draws, gpu_named
+        self.factor = Factors(profile, draws)
         self.coefficients = Coefficients(draws.width)
         self.serial = self.factor("serial_share")
         self._in_step = self.factor("step_over_kernels")
@@ -144,14 +164,6 @@ class Rates:
 
     def _sample(self, name: str, rate: Rate) -> np.ndarray:
         return _sampled(rate, name, self.draws)
-
-    def factor(self, name: str) -> np.ndarray:
-        """A sampled factor of the profile, shape (1, draws + 1)."""
-        try:
-            rate = self.profile.factors[name]
-        except KeyError:
-            raise UnpricedError(f"profile {self.profile.name} has no factor {name}", field="profile") from None
-        return self._sample(f"factor.{name}", rate)
 
     def _inverse_rates(self, name: str, precision: str) -> tuple[np.ndarray, np.ndarray]:
         """Seconds per FLOP on the tensor cores and per unit of SM work, shape (1, draws + 1); 0: not used."""
@@ -236,15 +248,8 @@ class Rates:
 
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
-        resources, used = self._used(operation)
-        parts = [(name, sum(_first(amount) * each.nominal for each, amount in amounts)) for name, amounts in used]
+        parts, kernel = self._kernel(operation, _first)
         resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
-        serial, launch_s, in_step = (
-            float(each[0, 0]) for each in (resources.serial, resources.launch_s, self._in_step)
-        )
-        kernel = longest + serial * (sum(part[1] for part in parts) - longest) + _first(operation.launches) * launch_s
-        if resources.turns:
-            kernel += _first(operation.passed_bytes) * resources.hbm.nominal
         precision = "fp8" if _first(operation.fp8) else "bf16"
         floor = max(
             _first(operation.flops) / _peak(self.gpu, precision),
@@ -254,8 +259,46 @@ class Rates:
         if family.fitted is None or not longest:
             origin = self._origin(operation.family, resource, precision)
         else:
-            origin = family.fitted.origin_on(self.gpu, resource, float(kernel))
-        return Nominal(float(in_step * kernel), float(floor), resource, origin)
+            beyond = bool(self._is_beyond(operation, parts, kernel, _first))
+            origin = family.fitted.origin_on(self.gpu, resource, beyond)
+        return Nominal(float(_first(self._in_step) * kernel), float(floor), resource, origin)
+
+    def is_beyond(self, operation: Operation) -> Number:
+        """Whether a kernel's nominal time lies outside what its law was fitted to: a bool, or one a point ``[points,
+        1]``."""
+        if not self.has_measured(operation.family):
+            return False
+        return self._is_beyond(operation, *self._kernel(operation, _each_first), _each_first)
+
+    def has_measured(self, family: str) -> bool:
+        """Whether a family's law was fitted on this very GPU."""
+        fitted = self.profile.family(family).fitted
+        return fitted is not None and fitted.gpu == self.gpu.name
+
+    def _is_beyond(
+        self,
+        operation: Operation,
+        parts: Sequence[tuple[str, Number]],
+        seconds: Number,
+        of: Callable[[Number], Number],
+    ) -> Number:
+        """Of what ``_kernel`` gives. What has no work or launches nothing is no kernel: a wait for another rank's."""
+        fitted = self.profile.family(operation.family).fitted
+        if fitted is None or fitted.gpu != self.gpu.name:
+            return False
+        is_kernel = (maximum(*(each for _, each in parts)) > 0) & (of(operation.launches) > 0)
+        return fitted.is_beyond(seconds) & is_kernel
+
+    def _kernel(self, operation: Operation, of: Callable[[Number], Number]) -> tuple[list[tuple[str, Number]], Number]:
+        """Seconds of a kernel by resource, and in all; ``of``: what is taken of arrays (points, draws)."""
+        resources, used = self._used(operation)
+        parts = [(name, sum(of(amount) * of(each.values) for each, amount in amounts)) for name, amounts in used]
+        longest = maximum(*(seconds for _, seconds in parts))
+        rest = sum(seconds for _, seconds in parts) - longest
+        kernel = longest + of(resources.serial) * rest + of(operation.launches) * of(resources.launch_s)
+        if resources.turns:
+            kernel = kernel + of(operation.passed_bytes) * of(resources.hbm.values)
+        return parts, kernel
 
     def _scale(self, values: np.ndarray, serial_share: np.ndarray) -> _Scaled:
         whole = serial = -1
@@ -388,3 +431,8 @@ def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[
 
 def _first(value: Number) -> float:
     return value[0, 0] if isinstance(value, np.ndarray) else value
+
+
+def _each_first(value: Number) -> Number:
+    """The nominal value of each point."""
+    return value[:, :1] if isinstance(value, np.ndarray) else value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from hyscale_model.arrays import Number
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.model_blocks import model_blocks
 from hyscale_model.layers.operation import Block, Operation, Phase, Task
@@ -51,6 +52,7 @@ class Priced:
     rates: Rates
     known: dict[tuple[int, tuple[str, ...]], tuple[Part, ...]] = field(default_factory=dict)
     nominal: dict[Operation, Nominal] = field(default_factory=dict)
+    beyond: dict[tuple[int, tuple[str, ...]], dict[str, Number]] = field(default_factory=dict)
 
     def parts(self, block: Block, training: Training) -> tuple[Part, ...]:
         """A block's operations summed by term and resource, at the nominal point."""
@@ -58,6 +60,20 @@ class Priced:
         if key not in self.known:
             self.known[key] = _parts(block, training, self._nominal)
         return self.known[key]
+
+    def extrapolated(self, block: Block, training: Training) -> Mapping[str, Number]:
+        """Terms of a block with a kernel beyond what its law was fitted to, and at which points."""
+        key = (id(block), recompute_key(training))
+        if key not in self.beyond:
+            found: dict[str, Number] = {}
+            for phase, tasks in running_phases(block, training):
+                for task in tasks:
+                    beyond = self.rates.is_beyond(task.work) if isinstance(task.work, Operation) else False
+                    if np.any(beyond):
+                        term = term_of(task, phase)
+                        found[term] = found.get(term, False) | beyond
+            self.beyond[key] = found
+        return self.beyond[key]
 
     def _nominal(self, operation: Operation) -> Nominal:
         if operation not in self.nominal:

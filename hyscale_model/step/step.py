@@ -48,7 +48,8 @@ class StepTime:
         terms: seconds by term in the order of ``TERMS``, shape (terms, points, draws); they sum to ``seconds``.
         hidden: seconds of transfers hidden behind computation, by parallel group.
         stage: pipeline rank of the terms, shape (points, draws).
-        runs: how often each block runs on that rank at the nominal point, in the order of ``block_names``.
+        runs: how often each block runs on that rank in the nominal column, in the order of ``block_names``, shape
+            (blocks, points).
         blocks: seconds of each block at the nominal point: forward, the other phases, and what of those a zero-bubble
             schedule puts off, shape (3, blocks).
         send: seconds of a send between stages at the nominal point.
@@ -203,7 +204,7 @@ def step_times(
             terms=terms.reshape(len(NAMES), *by_case)[:, index],
             hidden={name: values.reshape(by_case)[index] for name, values in hidden.items()},
             stage=stage_of.reshape(by_case)[index],
-            runs=runs.reshape(-1, *by_case)[:, index, 0, 0],
+            runs=runs.reshape(-1, *by_case)[:, index, :, 0],
             blocks=np.stack([forward, backward, put_off])[:, :, index * columns],
             send=float(sends[index * columns]),
             pairs=together[:, index * columns],
@@ -220,7 +221,7 @@ def explain(priced: Priced, index: int, step: StepTime) -> Explanation:
     origins: dict[str, list[Origin]] = {}
     floors: dict[str, float] = {}
     case = priced.cases[index]
-    for block, runs in zip(case.blocks, step.runs.tolist(), strict=True):
+    for block, runs in zip(case.blocks, step.runs[:, 0].tolist(), strict=True):
         for part in priced.parts(block, case.training) if runs else ():
             by_resource = shares.setdefault(part.term, {})
             by_resource[part.resource] = by_resource.get(part.resource, 0.0) + runs * part.seconds
