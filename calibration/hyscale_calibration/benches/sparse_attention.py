@@ -79,16 +79,20 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
             # Queries together may run in Gluon where one at a time does not.
             how = "gluon" if paired and use_gluon_together(None, given) else impl
 
-            def run(paired: bool = paired, deterministic: bool = deterministic, how: str = how) -> object:
+            of_both = None if how != impl else how
+
+            def run(
+                paired: bool = paired, deterministic: bool = deterministic, of_both: str | None = of_both
+            ) -> object:
                 # Lists of keys serve several layers; here they are paid for.
                 lists = query_pairs(given.indices) if paired else None
-                return gradients(given, found, grads, deterministic, lists, None if how != impl else how)
+                return gradients(given, found, grads, deterministic, lists, of_both)
 
             if impl == impls[0] or name == "backward":
                 yield Measurement(
                     name=f"sparse_attention_{name}",
                     shape={**shape, "impl": how},
-                    check=partial(check_backward, shape, None if how != impl else how, paired, deterministic, device),
+                    check=partial(check_backward, shape, of_both, paired, deterministic, device),
                     run=run,
                     flop=2.5 * flop,
                     traffic_bytes=gathered
