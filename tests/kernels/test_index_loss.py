@@ -53,11 +53,11 @@ def test_the_divergence_is_the_formula():
     student = torch.tensor([0.25, 0.25, 0.25, 0.25], dtype=torch.float64)
     wanted = 0.5 * math.log(2)
     assert reference.divergence(shares, student.log()).item() == pytest.approx(wanted, abs=1e-15)
-    scores, indices = torch.zeros(1, 4), torch.arange(4, dtype=torch.int32)[None]
+    scores, indices = torch.zeros(1, 4, device=DEVICE), torch.arange(4, dtype=torch.int32, device=DEVICE)[None]
     # Shares are divided by their sum; padding is ignored, whatever it holds.
-    losses, grads = sparse_divergences(scores, indices, 3 * shares[None], 1.0)
+    losses, grads = sparse_divergences(scores, indices, 3 * shares[None].to(DEVICE), 1.0)
     assert losses.item() == pytest.approx(wanted, abs=1e-6)
-    assert torch.allclose(grads, (student - shares).float()[None], atol=1e-6)
+    assert torch.allclose(grads.cpu(), (student - shares).float()[None], atol=1e-6)
 
 
 def test_dense_attention_of_groups_is_that_of_repeated_keys():
