@@ -74,7 +74,7 @@ def parts_of(result: Evaluation, term: str) -> list[dict[str, Any]]:
     case, case_of_step = result.priced.cases[result.index], result.case
     network = Network(result.case, result.sizes, result.priced.rates.coefficients)
     parts = []
-    for block, runs in zip(case.blocks, result.step.runs.tolist(), strict=True):
+    for block, runs in zip(case.blocks, result.step.runs[:, 0].tolist(), strict=True):
         for phase, tasks in running_phases(block, case.training) if runs else ():
             for task in tasks:
                 if term_of(task, phase) != term:
@@ -122,7 +122,7 @@ def _launched(result: Evaluation) -> list[dict[str, Any]]:
     each_s = nominal(rates.factor("host_launch_s")) * rates.gpu.host_slowdown
     origin = rates.profile.factors["host_launch_s"].origin
     rows = []
-    for block, runs in zip(priced.blocks, result.step.runs.tolist(), strict=True):
+    for block, runs in zip(priced.blocks, result.step.runs[:, 0].tolist(), strict=True):
         for phase, tasks in running_phases(block, priced.training) if runs else ():
             count = nominal(launches(block, tasks, priced.training))
             rows.append(

@@ -17,6 +17,7 @@ from hyscale_model.rates.load import gpu_named
 from hyscale_model.rates.profile import Profile
 from hyscale_model.rates.roofline import Rates
 from hyscale_model.scenario.schema import Layout, Scenario, System
+from hyscale_model.step.extrapolated import extrapolated
 from hyscale_model.step.pipeline import Structure, structures
 from hyscale_model.step.price import Priced
 from hyscale_model.step.step import Explanation, StepTime, explain, step_times
@@ -43,6 +44,10 @@ class Evaluation:
     def explain(self) -> Explanation:
         """Floors, what binds and origins at the nominal point."""
         return explain(self.priced, self.index, self.step)
+
+    def extrapolated(self) -> np.ndarray:
+        """Terms with a kernel outside what the profile measured, at nominal values, shape (terms, points)."""
+        return extrapolated(self.case, self.sizes, self.priced, self.index, self.step)
 
 
 class Evaluator:

@@ -83,6 +83,7 @@ def summarize(result: Evaluation) -> dict[str, Any]:
         "hidden_communication_s": {name: nominal(values) for name, values in step.hidden.items()},
         "floor_s": {term: value for term, value in explanation.floor_s.items() if term in time_s},
         "bound_by": {term: value for term, value in explanation.bound_by.items() if term in time_s},
+        "extrapolated": extrapolated_terms(result),
         "critical_stage": int(step.stage[0, 0]),
         "busy_time_s": busy,
         "selection_share_of_step": share,
@@ -100,6 +101,11 @@ def summarize(result: Evaluation) -> dict[str, Any]:
             None if cluster.usd_per_gpu_hour is None else gpu_hours * nominal(cluster.usd_per_gpu_hour)
         ),
     }
+
+
+def extrapolated_terms(result: Evaluation) -> list[str]:
+    """Terms with a kernel outside what the profile measured, at the nominal point."""
+    return [term for term, beyond in zip(TERMS, result.extrapolated()[:, 0].tolist(), strict=True) if beyond]
 
 
 def _origin(found: Mapping[str, Origin], term: str) -> str:

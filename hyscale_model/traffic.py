@@ -190,7 +190,7 @@ def _in_blocks(result: Evaluation, network: Network) -> Iterator[Collective]:
     """Collectives of the blocks. What a layout says is hidden behind other work is shared out in proportion."""
     intervals = [
         (each, runs)
-        for row, runs in enumerate(result.step.runs.tolist())
+        for row, runs in enumerate(result.step.runs[:, 0].tolist())
         if runs
         for each in block_intervals(result, row, network)
         if each.transfer is not None

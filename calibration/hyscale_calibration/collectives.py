@@ -14,11 +14,16 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from hyscale_calibration.alpha_beta import fit
+from hyscale_calibration.profile_file import ProfileError, empty, read, with_group, write
+
 # Bytes by plan: 4 KiB to 16 MiB, or to 1 GiB.
-SIZES = {name: tuple(2**power for power in range(12, last + 1, 2)) for name, last in (("quick", 24), ("full", 30))}
-WARM_UP, SAMPLES, LARGE_SAMPLES, LARGE = 3, 15, 5, 2**26
+SIZES = {name: tuple(2**power for power in range(12, last + 1)) for name, last in (("quick", 24), ("full", 30))}
+# Runs of a sample follow each other without waiting; fewer of large messages.
+WARM_UP, SAMPLES, RUNS, LARGE_SAMPLES, LARGE_RUNS, LARGE = 3, 9, 10, 5, 3, 2**26
 FACTORS: dict[str, Callable[[int], float]] = {
     "all_gather": lambda ranks: (ranks - 1) / ranks,
     "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
@@ -72,17 +77,24 @@ class Ranks:
         dist.destroy_process_group()
 
     def measure(self, sizes: Sequence[int]) -> dict[str, Any]:
-        """What ``profile["collectives"]`` holds; every rank measures, and each time is that of the slowest."""
+        """A group of ``profile["collectives"]``; every rank measures, and each time is that of the slowest."""
+        import torch
+
         rows = [self._measure(kind, size) for kind in FACTORS for size in sizes]
         local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        gpu = self.device == "cuda"
         return {
-            "measured": True,
-            "backend": "nccl" if self.device == "cuda" else "gloo",
+            "device": torch.cuda.get_device_name() if gpu else "cpu",
+            "backend": "nccl" if gpu else "gloo",
+            "version": ".".join(map(str, torch.cuda.nccl.version())) if gpu else torch.__version__,
             "ranks": self.ranks,
             "ranks_per_node": local,
             "nvls": False,
             "rows": rows,
-            "fits": {kind: line([row for row in rows if row["kind"] == kind]) for kind in FACTORS},
+            "fits": {
+                kind: fit([row for row in rows if row["kind"] == kind], factor(self.ranks))
+                for kind, factor in FACTORS.items()
+            },
         }
 
     def _measure(self, kind: str, size: int) -> dict[str, Any]:
@@ -90,7 +102,8 @@ class Ranks:
         run()
         if not check():
             raise RuntimeError(f"{kind} of {size} bytes over {self.ranks} ranks gives wrong results")
-        times = sorted(self._seconds(run, LARGE_SAMPLES if size >= LARGE else SAMPLES))
+        samples, runs = (LARGE_SAMPLES, LARGE_RUNS) if size >= LARGE else (SAMPLES, RUNS)
+        times = sorted(self._seconds(run, samples, runs))
         seconds = times[len(times) // 2]
         return {
             "kind": kind,
@@ -123,43 +136,68 @@ class Ranks:
                 lambda: float(whole[-1]) == self.ranks and float(whole[0]) == 1,
             )
         if kind == "all_reduce":
-            given = torch.full_like(whole, float(self.rank + 1))
-
-            def reduce() -> None:
-                whole.copy_(given)
-                dist.all_reduce(whole)
-
-            return reduce, lambda: float(whole[0]) == total
+            # In place: sums of sums grow, and only the first is checked.
+            whole.fill_(float(self.rank + 1))
+            return lambda: dist.all_reduce(whole), lambda: float(whole[0]) == total
         # The first rank sends to the last, which is on another node if there are several.
         last = self.ranks - 1
+        if self.rank == 0:
+            whole.fill_(1.0)
 
         def send() -> None:
             if self.rank == 0:
-                whole.fill_(1.0)
                 dist.send(whole, last)
             elif self.rank == last:
                 dist.recv(whole, 0)
 
         return send, lambda: self.rank not in (0, last) or float(whole[-1]) == 1
 
-    def _seconds(self, run: Callable[[], None], samples: int) -> list[float]:
+    def _seconds(self, run: Callable[[], None], samples: int, runs: int) -> list[float]:
         import torch
         import torch.distributed as dist
 
         for _ in range(WARM_UP):
             run()
+        self._wait()
+        timed = self._recorded(run, runs)
         found = []
         for _ in range(samples):
-            self._wait()
             dist.barrier()
             self._wait()
-            began = time.perf_counter()
-            run()
-            self._wait()
-            found.append(time.perf_counter() - began)
+            found.append(timed() / runs)
         slowest = torch.tensor(found, device=self.device, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return [float(each) for each in slowest]
+
+    def _recorded(self, run: Callable[[], None], runs: int) -> Callable[[], float]:
+        """Seconds of so many runs; on a GPU from a graph, as a host far ahead of its device would launch them."""
+        import torch
+
+        if self.device != "cuda":
+
+            def by_clock() -> float:
+                began = time.perf_counter()
+                for _ in range(runs):
+                    run()
+                return time.perf_counter() - began
+
+            return by_clock
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the library look at their events meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for _ in range(runs):
+                run()
+
+        def by_events() -> float:
+            began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            began.record()
+            graph.replay()
+            ended.record()
+            ended.synchronize()
+            return began.elapsed_time(ended) / 1e3
+
+        by_events()
+        return by_events
 
     def _wait(self) -> None:
         if self.device == "cuda":
@@ -168,10 +206,38 @@ class Ranks:
             torch.cuda.synchronize()
 
 
-def line(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Latency and bus bandwidth of one kind: the smallest message's time, and what the largest ones carry."""
-    ordered = sorted(rows, key=lambda row: row["bytes"])
-    return {
-        "latency_s": ordered[0]["median_s"],
-        "bus_bytes_per_s": max(row["bus_bytes_per_s"] for row in ordered[-2:]),
-    }
+def measure_into(path: Path, level: str, *, resume: bool) -> dict[str, Any] | None:
+    """Measure on every rank of this job; the first writes them into a profile and is given what it wrote.
+
+    Raises:
+        ProfileError: this is no job of several processes, or the file exists and ``resume`` was not said, or it cannot
+            be read.
+    """
+    if not launched():
+        raise ProfileError("collectives need several processes: torchrun --nproc-per-node=N ...")
+    # Before anything is measured, and on every rank: one that stopped later would leave the others waiting.
+    if path.exists() and not resume:
+        raise ProfileError(f"{path}: exists; --resume continues it, --output names another file")
+    profile = read(path) if path.exists() else empty(path.name.removesuffix(".json"), None)
+    group = Ranks.open()
+    try:
+        found = group.measure(SIZES[level])
+    finally:
+        group.close()
+    if group.rank != 0:
+        return None
+    profile["collectives"] = with_group(profile["collectives"], found)
+    write(path, profile)
+    return found
+
+
+def told(group: dict[str, Any]) -> list[str]:
+    """A group's fits for people, a line each."""
+    lines = []
+    for kind, terms in group["fits"].items():
+        rate, held = f"{terms['bus_bytes_per_s'] / 1e9:.1f} GB/s", terms["held_out"]
+        lines.append(
+            f"{kind:15} {terms['latency_s'] * 1e6:8.1f} us  {rate:>12} over {group['ranks']} ranks; {held['n']} sizes "
+            f"held out: {held['median']:.1%} median, {held['worst']:+.1%} worst"
+        )
+    return lines

@@ -51,10 +51,11 @@ def choices(measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             groups.setdefault(entry["id"].replace(entry["row"], "hytopk.choose"), {})[entry["row"]] = entry
     found = []
     for name, steps in groups.items():
-        if len(steps) == len(CHOOSING):
-            first = steps[CHOOSING[0]]
-            parts = [work_of(row, first["dtype"], first["shape"]) for row in CHOOSING]
-            compacted, rescored, sorted_ = (part for part in parts if part is not None)
+        first = next(iter(steps.values()))
+        parts = [work_of(row, first["dtype"], first["shape"]) for row in CHOOSING if row in steps]
+        described = [part for part in parts if part is not None]
+        if len(described) == len(CHOOSING):
+            compacted, rescored, sorted_ = described
             work = Work(
                 family=CHOSEN,
                 hbm_bytes=compacted.hbm_bytes + rescored.hbm_bytes + sorted_.hbm_bytes,

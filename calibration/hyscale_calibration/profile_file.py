@@ -4,7 +4,7 @@
 
     {"schema_version": 1, "kind": "measured", "name": ..., "gpu": catalogue name or null,
      "machines": {key: identity}, "kernels": {operation: hash of its kernels},
-     "collectives": {"measured": false, "reason": ...} or {"measured": true, "rows": [...]},
+     "collectives": {"measured": false, "reason": ...} or {"measured": true, "groups": [...]},
      "measurements": [{"id", "operation", "row", "dtype", "shape", "sms", "part", "machine", "median_ms", ...}],
      "failed": [{"id", "message"}],
      "fits": {family: ...}}
@@ -199,14 +199,27 @@ def merged(profiles: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
             if _rank(entry) < _rank(known):
                 best[entry["id"]] = entry
         failed |= {entry["id"]: entry for entry in profile["failed"]}
-        if profile["collectives"]["measured"]:
-            result["collectives"] = profile["collectives"]
+        for group in profile["collectives"].get("groups", ()):
+            result["collectives"] = with_group(result["collectives"], group)
     if len(cards) > 1:
         told = " and ".join(f"{name} with {sms} SMs ({where})" for (name, sms), where in cards.items())
         raise ProfileError(f"profiles of different GPUs cannot be merged: {told}")
     result["measurements"] = list(best.values())
     result["failed"] = [entry for name, entry in failed.items() if name not in best]
     return result
+
+
+def with_group(collectives: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, Any]:
+    """Measured collectives with those of another group of ranks; of the same ranks the faster measurement stays."""
+    groups: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for each in (*collectives.get("groups", ()), group):
+        key = (each["ranks"], each["ranks_per_node"], each["backend"])
+        groups[key] = min(groups.get(key, each), each, key=_group_rank)
+    return {"measured": True, "groups": [groups[key] for key in sorted(groups)]}
+
+
+def _group_rank(group: Mapping[str, Any]) -> tuple[Any, ...]:
+    return sum(row["median_s"] for row in group["rows"]), json.dumps(group, sort_keys=True)
 
 
 def _rank(entry: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -197,34 +197,17 @@ def finish(profile: Mapping[str, Any], path: Path, gpu: str | None = None) -> di
 
 def _collectives(calibration: Mapping[str, Any], path: Path, plan: Plan, resume: bool, as_json: bool) -> None:
     """Measure collectives on every rank; the first one writes them."""
-    files = calibration["profile_file"]
-    if not calibration["collectives"].launched():
-        raise InputError(
-            "collectives need several processes",
-            "--op",
-            expected="torchrun --nproc-per-node=N -m hyscale_model.cli.main",
-        )
-    group = calibration["collectives"].Ranks.open()
     try:
-        found = group.measure(calibration["collectives"].SIZES[plan.value])
-    finally:
-        group.close()
-    if group.rank != 0:
-        return
-    exists = path.exists()
-    if exists and not resume:
-        raise InputError("exists", file=str(path), field="--output", expected="--resume, or another file")
-    try:
-        profile = files.read(path) if exists else files.empty(path.name.removesuffix(".json"), None)
-    except files.ProfileError as error:
+        found = calibration["collectives"].measure_into(path, plan.value, resume=resume)
+    except calibration["profile_file"].ProfileError as error:
         raise InputError(str(error), "calibrate") from None
-    files.write(path, {**profile, "collectives": found})
+    if found is None:
+        return
     if as_json:
         typer.echo(json.dumps({"path": str(path), "collectives": found}, allow_nan=False))
     else:
-        for kind, fit in found["fits"].items():
-            rate = f"{fit['bus_bytes_per_s'] / 1e9:.1f} GB/s"
-            typer.echo(f"{kind:15} {fit['latency_s'] * 1e6:8.1f} us  {rate:>12} over {found['ranks']} ranks")
+        for line in calibration["collectives"].told(found):
+            typer.echo(line)
     say(f"wrote {path}")
 
 

@@ -93,6 +93,7 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     more = union * padded_rows(2 * rows) / (2 * padded_rows(rows))
     tensor, sm = padded, padded
     own, added = system.backend == OWN_BACKEND, 1.0
+    family, launches = f"sparse_attention_backward.{system.backend}", 3
     if pairs and not own and padded_rows(rows) > rows:
         # Rows that were padding hold the second query: its products come with the keys.
         tensor, sm = padded * minimum(more, 1.0), padded * minimum(more, 1.0)
@@ -105,14 +106,16 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
-    if pairs and own:
+    if pairs and own and shares_pass(core, tp):
+        # Kernels of their own; two merges of lists, and where each query has the keys.
+        family, launches = "sparse_attention_backward_pairs", launches + 5
         together = union_of(TOGETHER, factor("pair_overlap"))
-        shares = where(together <= TOGETHER_UP_TO, 1.0, 0.0) * shares_pass(core, tp)
+        shares = where(together <= TOGETHER_UP_TO, 1.0, 0.0)
         added = 1 - shares * (1 - together / TOGETHER)
         # Products of gradients of keys and values, D + V of 3 D + 2 V.
         of_keys = (core.key_width + core.value_width) / (3 * core.key_width + 2 * core.value_width)
         back_tensor = back_sm = back * (1 + shares * of_keys * (together - 1))
-    elif pairs:
+    elif pairs and not own:
         share = factor("backward_key_share")
         ratio = share * union / 2 + (1 - share) * more
         back_tensor = back * where(ratio < 1, more, 1.0)
@@ -120,11 +123,11 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     # FP32 key gradients of the whole sequence are zeroed, added to (read and written) and cast to BF16.
     gradients = keys * (4 * FP32_BYTES + BF16_BYTES) / BF16_BYTES
     backward = Operation(
-        family=f"sparse_attention_backward.{system.backend}",
+        family=family,
         flops=back_tensor,
         sm_work=back_sm,
         hbm_bytes=2 * traffic + keys + gradients + indices,
-        launches=3,
+        launches=launches,
         units=lambda: _kept(case, sizes, core, factor("pair_overlap"), added),
         passed_bytes=gradients,
     )
@@ -136,9 +139,9 @@ def in_gluon(core: Core, tp: Number) -> bool:
     return core.groups == 1 and core.key_width > core.value_width and core.heads / tp % GLUON_HEADS == 0
 
 
-def shares_pass(core: Core, tp: Number) -> float:
-    """1 where queries together save more than they cost, else 0."""
-    return float(in_gluon(core, tp) or core.heads / core.groups <= FEW_HEADS)
+def shares_pass(core: Core, tp: Number) -> bool:
+    """Whether queries together save more than they cost: in Gluon, where values are columns of keys, or few heads."""
+    return (core.groups == 1 and core.heads / tp % GLUON_HEADS == 0) or core.heads / core.groups <= FEW_HEADS
 
 
 def _taught(case: Scenario, sizes: Sizes, core: Core, forward: Operation) -> Operation:

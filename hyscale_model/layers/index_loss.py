@@ -2,14 +2,14 @@
 
 Floors per rank with n queries, h attention heads of key width u, k selected keys, H index heads of width D:
     teacher    2 x 2 n h k u FLOP: softmax statistics first, then probabilities (Megatron-Core)
-    KL         a few passes over n k FP32 values
+    KL         scores, indices and teacher read, gradients written, and once more with those of the loss
     backward   3 x 2 n k H D FLOP (scores again, query and key gradients), n k D atomic adds to key gradients
 Inputs of the indexer are detached, so nothing flows on to the hidden state.
 """
 
 from __future__ import annotations
 
-from hyscale_model.arrays import Number, ceil_div, maximum
+from hyscale_model.arrays import Number, maximum
 from hyscale_model.families.anatomy import Core
 from hyscale_model.layers.core import padded_rows
 from hyscale_model.layers.operation import Factor, Operation, Task
@@ -23,9 +23,7 @@ TEACHER_PASSES = 2
 # scores: product, mask, softmax, sum over heads.
 HEADS_AT_ONCE, ROWS_AT_ONCE = 16, 512
 SCORE_PASSES = 6
-KL_PASSES = 6
-# This project's index loss is not fused: about as many passes, each of so many entries (hyscale_kernels/index_loss).
-OWN_KL_PASSES, OWN_KL_ENTRIES = 20, 2**22
+KL_PASSES, KL_LAUNCHES = 6, 4
 
 
 def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
@@ -46,8 +44,7 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
             launches=TEACHER_PASSES,
         )
     own = selector.system.backend == OWN_BACKEND
-    passes, launches = (OWN_KL_PASSES, OWN_KL_PASSES * ceil_div(kept, OWN_KL_ENTRIES)) if own else (KL_PASSES, 4)
-    divergence = Operation(family="elementwise", hbm_bytes=passes * FP32_BYTES * kept, launches=launches)
+    divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=KL_LAUNCHES)
     # This project's attention leaves the teacher itself.
     made = () if own else (Task(name="index_loss.teacher", term="index_loss", work=teacher),)
     return (

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from hyscale_model.arrays import Number
 from hyscale_model.errors import InputError, UnpricedError
 from hyscale_model.prediction import Origin
 from hyscale_model.rates.law import Law
@@ -99,8 +100,6 @@ class SmRate:
 
 # How far beyond the measured times a law still counts as measured, as a factor.
 REACH = 4.0
-# How the detail of an origin begins where a law is used beyond that.
-EXTRAPOLATED = "extrapolated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +118,20 @@ class Fitted:
     error: Rate
     measured_s: tuple[float, float]
 
-    def origin_on(self, gpu: Gpu, resource: str, seconds: float) -> Origin:
-        """The origin of a time on some GPU, bound by a resource."""
+    def is_beyond(self, seconds: Number) -> Number:
+        """Whether times of kernels on this GPU lie outside what was measured."""
+        low, high = self.measured_s
+        return (seconds < low / REACH) | (seconds > high * REACH)
+
+    def origin_on(self, gpu: Gpu, resource: str, beyond: bool) -> Origin:
+        """The origin of a time on some GPU, bound by a resource; ``beyond``: outside what was measured on this one."""
         low, high = self.measured_s
         if gpu.name != self.gpu:
             rule = RULES[resource]
             return Origin("transferred", f"{self.source}, on {gpu.name} {rule}")
-        if not low / REACH <= seconds <= high * REACH:
+        if beyond:
             return Origin(
-                "transferred", f"{EXTRAPOLATED}: {self.source}, kernels of {low * 1e3:.3g} to {high * 1e3:.3g} ms"
+                "transferred", f"extrapolated: {self.source}, kernels of {low * 1e3:.3g} to {high * 1e3:.3g} ms"
             )
         return Origin("measured", self.source)
 

@@ -9,10 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from hyscale_model.report import canvas
+from hyscale_model.report.times import label
 from hyscale_model.report.units import NOTHING, ratio, seconds
 
 # More lines are a file's matter.
 MOST_LINES = 60
+BEYOND = "~"
 MARKS = {"at_risk": "?", "does_not_fit": "!", "fits": ""}
 
 
@@ -35,6 +37,10 @@ def render_sweep(data: Mapping[str, Any], console: Console) -> None:
     marks = Counter(row["verdict"] for row in rows)
     if marks["does_not_fit"] or marks["at_risk"]:
         canvas.sentence(console, "! does not fit the GPU's memory   ? may not fit")
+    beyond = Counter(term for row in rows for term in row["extrapolated"].split(";") if term)
+    if beyond:
+        terms = ", ".join(label(term) for term, _ in beyond.most_common())
+        canvas.sentence(console, f"{BEYOND} beyond what the profile measured: {terms}")
     reasons = Counter(row["reason"] for row in rows if row["reason"])
     for reason, count in reasons.most_common(5):
         canvas.sentence(console, f"{NOTHING} not possible at {count // len(systems) or 1:,} of them: {reason}")
@@ -53,7 +59,7 @@ def _value(value: Any) -> str:
 def _time(row: Mapping[str, Any]) -> str:
     if row["step_time_s"] is None:
         return NOTHING
-    return f"{seconds(row['step_time_s'])}{MARKS[row['verdict']]}"
+    return f"{seconds(row['step_time_s'])}{BEYOND if row['extrapolated'] else ''}{MARKS[row['verdict']]}"
 
 
 def _speedup(row: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from hyscale_model.report import canvas
 from hyscale_model.report.compared import render_comparison
 from hyscale_model.report.memory import render_memory
 from hyscale_model.report.scopes import render_scopes
-from hyscale_model.report.times import render_times
+from hyscale_model.report.times import label, render_times
 from hyscale_model.report.units import (
     NOTHING,
     count,
@@ -226,3 +226,7 @@ def _origins(data: Mapping[str, Any], console: Console) -> None:
     canvas.heading(console, "Where the numbers come from")
     rows = [[origin, _ORIGIN_MEANS[origin], str(inputs[origin]), str(times[origin])] for origin in known]
     console.print(canvas.plain_table(["origin", "meaning", "inputs", "times"], rows, left=(0, 1)))
+    for name, system in (data.get("systems") or {}).items():
+        if system.get("extrapolated"):
+            terms = ", ".join(label(term) for term in system["extrapolated"])
+            canvas.sentence(console, f"Of {name}, beyond what the profile measured: {terms}.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from hyscale_model.arrays import Number
 from hyscale_model.layers.memo import Memo
 from hyscale_model.layers.model_blocks import model_blocks
 from hyscale_model.layers.operation import Block, Operation, Phase, Task
@@ -20,6 +21,8 @@ from hyscale_model.scenario.schema import Scenario, Training
 from hyscale_model.step.graph import BlockTime, Clock, term_of, walk
 
 NETWORK_ORIGIN = Origin("published", "bus bandwidth of NCCL on the cluster's links")
+# Of a transfer only the origin is known apart from the step around it.
+NETWORK = Nominal(0.0, 0.0, "network", NETWORK_ORIGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Priced:
     rates: Rates
     known: dict[tuple[int, tuple[str, ...]], tuple[Part, ...]] = field(default_factory=dict)
     nominal: dict[Operation, Nominal] = field(default_factory=dict)
+    beyond: dict[tuple[int, tuple[str, ...]], dict[str, Number]] = field(default_factory=dict)
 
     def parts(self, block: Block, training: Training) -> tuple[Part, ...]:
         """A block's operations summed by term and resource, at the nominal point."""
@@ -58,6 +62,19 @@ class Priced:
         if key not in self.known:
             self.known[key] = _parts(block, training, self._nominal)
         return self.known[key]
+
+    def extrapolated(self, block: Block, training: Training) -> Mapping[str, Number]:
+        """Terms of a block with a kernel beyond what its law was fitted to, and at which points."""
+        key = (id(block), recompute_key(training))
+        if key not in self.beyond:
+            found: dict[str, Number] = {}
+            for phase, tasks in running_phases(block, training):
+                for task in tasks:
+                    if isinstance(task.work, Operation) and task.work.family in self.rates.measured:
+                        term = term_of(task, phase)
+                        found[term] = found.get(term, False) | self.rates.is_beyond(task.work)
+            self.beyond[key] = found
+        return self.beyond[key]
 
     def _nominal(self, operation: Operation) -> Nominal:
         if operation not in self.nominal:
@@ -130,19 +147,15 @@ def _walk_phases(block: Block, training: Training, clock: Clock) -> tuple[BlockT
 
 def _parts(block: Block, training: Training, nominal_of: Callable[[Operation], Nominal]) -> tuple[Part, ...]:
     """Sum a block's operations by term and resource, at the nominal point."""
-    found: dict[tuple[str, str], list[tuple[float, float, Origin]]] = {}
+    found: dict[tuple[str, str], tuple[float, float, Origin]] = {}
     for phase, tasks in running_phases(block, training):
         for task in tasks:
-            term = term_of(task, phase)
-            if isinstance(task.work, Operation):
-                nominal = nominal_of(task.work)
-                share = (nominal.seconds, nominal.floor_s, nominal.origin)
-                found.setdefault((term, nominal.resource), []).append(share)
+            nominal = nominal_of(task.work) if isinstance(task.work, Operation) else NETWORK
+            key = (term_of(task, phase), nominal.resource)
+            if key in found:
+                seconds, floor_s, origin = found[key]
+                origin = weakest([origin, nominal.origin])
+                found[key] = seconds + nominal.seconds, floor_s + nominal.floor_s, origin
             else:
-                found.setdefault((term, "network"), []).append((0.0, 0.0, NETWORK_ORIGIN))
-    return tuple(
-        Part(
-            term, resource, sum(row[0] for row in rows), sum(row[1] for row in rows), weakest([row[2] for row in rows])
-        )
-        for (term, resource), rows in found.items()
-    )
+                found[key] = nominal.seconds, nominal.floor_s, nominal.origin
+    return tuple(Part(*key, seconds, floor_s, origin) for key, (seconds, floor_s, origin) in found.items())

@@ -1,4 +1,4 @@
-"""Results of a chunk as a table, one row a point and system: what varies, the verdict, results, the reason."""
+"""Results of a chunk as a table, one row a point and system: what varies, the verdict, results, marks and reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_model.studies.points import INVALID, VERDICTS, Chunk, Rows, empty, evaluate
+from hyscale_model.prediction import TERMS
+from hyscale_model.studies.points import BITS, INVALID, VERDICTS, Chunk, Rows, empty, evaluate
 
 # Digits of a number in a line of text: more than any rate has, and half the time of all seventeen.
 DIGITS = 12
@@ -28,8 +29,18 @@ def table(chunk: Chunk, rows: Rows) -> dict[str, list[Any]]:
     found["verdict"] = [VERDICTS[index] for index in rows.verdict.T.ravel().tolist()]
     for name, values in rows.results.items():
         found[name] = [None if value != value else value for value in values.T.ravel().tolist()]
+    told = extrapolated_texts(rows)
+    found["extrapolated"] = [told[bits] for bits in rows.extrapolated.T.ravel().tolist()]
     found["reason"] = [rows.texts[index] for index in rows.reasons.T.ravel().tolist()]
     return found
+
+
+def extrapolated_texts(rows: Rows) -> dict[int, str]:
+    """Each combination of extrapolated terms that occurs as text: their names with ``;`` between."""
+    return {
+        bits: ";".join(term for term, bit in zip(TERMS, BITS.tolist(), strict=True) if bits & bit)
+        for bits in np.unique(rows.extrapolated).tolist()
+    }
 
 
 def lines(chunk: Chunk, rows: Rows) -> str:
@@ -43,7 +54,7 @@ def lines(chunk: Chunk, rows: Rows) -> str:
         for path in chunk.paths
     ]
     swept = list(map(",".join, zip(*columns, strict=True)))
-    reasons = [_quoted(text) for text in rows.texts]
+    reasons, told = [_quoted(text) for text in rows.texts], extrapolated_texts(rows)
     count = len(chunk.systems)
     found = [""] * (chunk.points * count)
     for place, system in enumerate(chunk.systems):
@@ -53,9 +64,14 @@ def lines(chunk: Chunk, rows: Rows) -> str:
         numbers[there] = _numbers(values[there])
         name = _quoted(system)
         found[place::count] = [
-            f"{point},{name},{VERDICTS[verdict]},{number},{reasons[reason]}\n"
-            for point, verdict, number, reason in zip(
-                swept, rows.verdict[place].tolist(), numbers.tolist(), rows.reasons[place].tolist(), strict=True
+            f"{point},{name},{VERDICTS[verdict]},{number},{told[bits]},{reasons[reason]}\n"
+            for point, verdict, number, bits, reason in zip(
+                swept,
+                rows.verdict[place].tolist(),
+                numbers.tolist(),
+                rows.extrapolated[place].tolist(),
+                rows.reasons[place].tolist(),
+                strict=True,
             )
         ]
     return "".join(found)
@@ -98,4 +114,4 @@ def evaluate_csv(chunk: Chunk) -> str:
 
 def column_names(paths: Sequence[str], draws: int) -> list[str]:
     """Names of the columns of ``table``."""
-    return [*paths, "system", "verdict", *empty(1, 1, draws).results, "reason"]
+    return [*paths, "system", "verdict", *empty(1, 1, draws).results, "extrapolated", "reason"]

@@ -14,7 +14,7 @@ import numpy as np
 from hyscale_model.batch import assign, draw_assumptions, value_at
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
-from hyscale_model.prediction import SELECTION_TERMS
+from hyscale_model.prediction import SELECTION_TERMS, TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario.assumptions import for_each_system
@@ -28,6 +28,8 @@ INVALID = VERDICTS.index("invalid")
 # Results with an interval, and those without.
 UNCERTAIN = ("step_time_s", "speedup", "tokens_per_s_per_gpu", "peak_bytes")
 CERTAIN = ("selection_share_of_step",)
+# Of a term among those that are extrapolated.
+BITS = 1 << np.arange(len(TERMS))
 # Swept as arrays, and no rule of a layout reads them.
 FREE = frozenset(
     {
@@ -38,6 +40,7 @@ FREE = frozenset(
         "cluster.nic_efficiency",
         "cluster.nvlink_efficiency",
         "cluster.nvlink_latency_s",
+        "cluster.nvlink_ramp_s_per_root_byte",
         "cluster.nic_latency_s",
         "cluster.usd_per_gpu_hour",
         "cluster.gpu.hbm_bytes_per_s",
@@ -89,12 +92,14 @@ class Rows:
         verdict: indices into ``VERDICTS``.
         reasons: index of a point's reason in ``texts``.
         texts: reasons; the first is empty.
+        extrapolated: bit n is set where the n-th of ``TERMS`` has a kernel outside what the profile measured.
         results: column -> values, NaN where a point is invalid. With draws also ``<column>_p10`` and so on.
     """
 
     verdict: np.ndarray
     reasons: np.ndarray
     texts: tuple[str, ...]
+    extrapolated: np.ndarray
     results: dict[str, np.ndarray]
 
 
@@ -133,7 +138,8 @@ def evaluate(chunk: Chunk) -> Rows:
     while waiting:
         at = waiting.pop()
         try:
-            _evaluate(scenario, {path: column[at[1].ravel()] for path, column in values.items()}, draws, rows, at)
+            mine = {path: column[at[1].ravel()] for path, column in values.items()}
+            _evaluate(scenario, mine, draws, rows, at, marked=not chunk.screened)
         except InputError as error:
             if chunk.screened and len(at[0]) > 1:
                 # In a search each system stands for itself.
@@ -164,7 +170,8 @@ def empty(systems: int, points: int, draws: int) -> Rows:
     suffixes = ("", *(f"_{name}" for name in QUANTILES)) if draws else ("",)
     names = [*(f"{name}{suffix}" for name in UNCERTAIN for suffix in suffixes), *CERTAIN]
     results = {name: np.full(shape, np.nan) for name in names}
-    return Rows(np.full(shape, INVALID, dtype=np.int8), np.zeros(shape, dtype=int), ("",), results)
+    verdict, none = np.full(shape, INVALID, dtype=np.int8), np.zeros(shape, dtype=int)
+    return Rows(verdict, none, ("",), none.copy(), results)
 
 
 def _problems(
@@ -241,9 +248,14 @@ def _problem_of_draws(scenario: Scenario, system: System) -> str:
 
 
 def _evaluate(
-    scenario: Scenario, swept: Mapping[str, np.ndarray], draws: Draws, rows: Rows, at: tuple[np.ndarray, ...]
+    scenario: Scenario,
+    swept: Mapping[str, np.ndarray],
+    draws: Draws,
+    rows: Rows,
+    at: tuple[np.ndarray, ...],
+    marked: bool,
 ) -> None:
-    """Fill in the systems and points ``at``, all of which are valid.
+    """Fill in the systems and points ``at``, all of which are valid; ``marked``: what is extrapolated too.
 
     Raises:
         UnpricedError: there is no rate for something they need.
@@ -267,6 +279,9 @@ def _evaluate(
     if systems[0] is scenario.systems[0]:
         _put(rows, "speedup", at, seconds[:1] / seconds)
     rows.results["selection_share_of_step"][at] = np.stack(selection) / seconds[:, :, 0]
+    if marked:
+        beyond = [BITS @ result.extrapolated() for result in evaluations]
+        rows.extrapolated[at] = np.stack([np.broadcast_to(each, shape[0]) for each in beyond])
     capacity = np.ravel(swept.get("cluster.gpu.memory_bytes", scenario.cluster.gpu.memory_bytes))
     low, _, high = quantiles(peaks)
     rows.verdict[at] = np.where(high <= capacity, 0, np.where(low > capacity, 2, 1))

@@ -19,12 +19,11 @@ from hyscale_model.predict import pairs
 from hyscale_model.prediction import TERMS
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
-from hyscale_model.rates.profile import EXTRAPOLATED
 from hyscale_model.scenario.resolve import Resolved
 from hyscale_model.scenario.schema import LayerScope, Scenario
 from hyscale_model.studies.points import VERDICTS, Chunk, Run, evaluate, here, problem_of
 from hyscale_model.studies.space import CHUNK_POINTS, Candidates, candidates, describe, settled
-from hyscale_model.summary import interval
+from hyscale_model.summary import extrapolated_terms, interval
 
 FITS = VERDICTS.index("fits")
 # Layouts that are asked for intervals at a time, until enough of them fit.
@@ -231,10 +230,7 @@ class _Compare:
             "step_time_s": interval(result.step.seconds),
             "tokens_per_s_per_gpu": interval(result.tokens_per_gpu / result.step.seconds),
             "peak_bytes": interval(peak),
-            # Terms whose kernels lie outside what the profile measured.
-            "extrapolated": [
-                term for term, origin in result.explain().origins.items() if origin.detail.startswith(EXTRAPOLATED)
-            ],
+            "extrapolated": extrapolated_terms(result),
         }
         if against is not None:
             mine, other = describe(case), describe(against)

@@ -90,7 +90,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Callable[[dict[str,
 
 def _kind(arrow: Any, name: str, values: Sequence[Any]) -> Any:
     """The type of a column, by its first values: results are numbers, names text, swept values as they are."""
-    if name in ("system", "verdict", "reason"):
+    if name in ("system", "verdict", "extrapolated", "reason"):
         return arrow.string()
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:

@@ -16,7 +16,7 @@ from hyscale_model.figures.sweeps import METRICS, Metric
 from hyscale_model.report.fields import label_of
 from hyscale_model.report.markup import Markup, element
 from hyscale_model.report.sweep import short_names
-from hyscale_model.report.units import count, interval, or_nothing
+from hyscale_model.report.units import NOTHING, count, interval, or_nothing
 from hyscale_model.scenario.fields import bounds, choices, field_type
 from hyscale_model.scenario.scalars import resolve_plain, written
 from hyscale_model.scenario.schema import Scenario
@@ -238,11 +238,12 @@ def _points(data: Mapping[str, Any], name: str, shown: Collection[str]) -> Marku
             row["system"],
             *(cell for key, metric in metrics.items() for cell in _cells(row, key, metric)),
             row["verdict"].replace("_", " "),
+            ", ".join(row["extrapolated"].split(";")) or NOTHING,
         ]
         for row in data["rows"]
     ]
     heads = ([metric.title.partition(",")[0], *(["80 %"] * metric.uncertain)] for metric in metrics.values())
-    head = [*short_names(paths), "system", *(title for each in heads for title in each), "verdict"]
+    head = [*short_names(paths), "system", *(title for each in heads for title in each), "verdict", "extrapolated"]
     folded = table(name, head, rows, left=len(paths) + 1, folded="All points as a table")
     return element("div", folded, class_="tall")
 

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hyscale_calibration.collectives import FACTORS, SIZES, launched, line
+from hyscale_calibration.alpha_beta import fit, held_out
+from hyscale_calibration.collectives import FACTORS, SIZES, launched
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,15 +27,19 @@ def test_two_processes_measure_every_collective(tmp_path):
     path = tmp_path / "c.json"
     done = torchrun("--op", "collectives", "--output", path)
     assert done.returncode == 0, done.stderr
-    found = json.loads(path.read_text())["collectives"]
-    assert found["measured"]
-    assert (found["ranks"], found["backend"]) == (2, "gloo")
+    collectives = json.loads(path.read_text())["collectives"]
+    assert collectives["measured"]
+    (found,) = collectives["groups"]
+    assert (found["ranks"], found["ranks_per_node"], found["backend"]) == (2, 2, "gloo")
     assert len(found["rows"]) == len(FACTORS) * len(SIZES["quick"])
     assert {row["kind"] for row in found["rows"]} == set(FACTORS)
     assert all(row["median_s"] > 0 and row["bus_bytes_per_s"] > 0 for row in found["rows"])
     assert set(found["fits"]) == set(FACTORS)
     # Told once, by the first rank.
     assert done.stdout.count("over 2 ranks") == len(FACTORS)
+    again = torchrun("--op", "collectives", "--output", path)
+    assert again.returncode != 0
+    assert "exists; --resume continues it" in again.stderr
 
 
 def test_what_links_carry_is_counted_as_the_library_does():
@@ -44,13 +49,35 @@ def test_what_links_carry_is_counted_as_the_library_does():
     assert SIZES["full"][-1] == 2**30
 
 
-def test_latency_is_of_the_smallest_and_bandwidth_of_the_largest():
-    rows = [
-        {"bytes": 2**12, "median_s": 1e-5, "bus_bytes_per_s": 4e8},
-        {"bytes": 2**30, "median_s": 1e-2, "bus_bytes_per_s": 1e11},
-        {"bytes": 2**28, "median_s": 3e-3, "bus_bytes_per_s": 9e10},
-    ]
-    assert line(rows) == {"latency_s": 1e-5, "bus_bytes_per_s": 1e11}
+def timed(latency, ramp, bus, factor, sizes):
+    return [{"bytes": size, "median_s": latency + ramp * size**0.5 + size * factor / bus} for size in sizes]
+
+
+@pytest.mark.parametrize(("latency", "ramp", "bus"), [(2e-5, 0.0, 3.4e11), (1e-5, 3e-9, 4e10), (1e-6, 1e-8, 1e12)])
+def test_three_terms_are_found_again(latency, ramp, bus):
+    found = fit(timed(latency, ramp, bus, 0.875, SIZES["full"]), 0.875)
+    assert found["latency_s"] == pytest.approx(latency, rel=1e-3)
+    assert found["ramp_s_per_sqrt_byte"] == pytest.approx(ramp, rel=1e-2, abs=1e-12)
+    assert found["bus_bytes_per_s"] == pytest.approx(bus, rel=1e-3)
+    assert found["held_out"]["n"] == sum(map(held_out, SIZES["full"]))
+    assert found["held_out"]["median"] < 1e-3
+
+
+def test_what_is_held_out_does_not_move_the_fit():
+    rows = timed(2e-5, 0.0, 3e11, 1.0, SIZES["full"])
+    wanted = fit(rows, 1.0)
+    rows[1] = {**rows[1], "median_s": 2 * rows[1]["median_s"]}
+    assert held_out(rows[1]["bytes"])
+    found = fit(rows, 1.0)
+    assert {key: found[key] for key in found if key != "held_out"} == {
+        key: wanted[key] for key in wanted if key != "held_out"
+    }
+    assert found["held_out"]["worst"] == pytest.approx(-0.5, abs=0.01)
+
+
+def test_two_sizes_are_too_few():
+    with pytest.raises(ValueError, match="three sizes"):
+        fit(timed(1e-5, 0.0, 1e11, 1.0, (2**12, 2**14, 2**15)), 1.0)
 
 
 def test_one_process_is_not_several(monkeypatch):

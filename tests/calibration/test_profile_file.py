@@ -120,9 +120,17 @@ def test_what_failed_in_one_and_was_measured_in_another_is_measured():
     assert [each["id"] for each in found["failed"]] == ["y"]
 
 
-def test_collectives_that_were_measured_are_kept():
-    rows = {"measured": True, "rows": []}
-    assert merged([("a", profile()), ("b", profile(collectives=rows))])["collectives"] == rows
+def ranks(count, seconds):
+    return {"ranks": count, "ranks_per_node": 8, "backend": "nccl", "rows": [{"median_s": seconds}]}
+
+
+def test_collectives_of_each_number_of_ranks_are_kept_and_of_the_same_the_faster():
+    given = [
+        profile(collectives={"measured": True, "groups": [each]}) for each in (ranks(8, 2), ranks(2, 1), ranks(8, 1))
+    ]
+    wanted = {"measured": True, "groups": [ranks(2, 1), ranks(8, 1)]}
+    for order in ((0, 1, 2), (2, 1, 0)):
+        assert merged([("none", profile()), *((str(at), given[at]) for at in order)])["collectives"] == wanted
 
 
 def test_profiles_of_other_gpus_or_kernels_are_not_merged():

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from hyscale_kernels.hytopk.gluon import filter_whole_kernel
 from hyscale_kernels.hytopk.triton import compact_kernel, filter_kernel, threshold_kernel
+from hyscale_kernels.index_loss.triton import divergence_kernel
 from hyscale_kernels.replay.rescore import GATHERED
 from hyscale_kernels.replay.triton import gradient_kernel, rescore_kernel
 from hyscale_kernels.score_table.gluon import table_whole_kernel
@@ -188,16 +189,16 @@ def build_latent_attention():
     build(latent_queries_kernel, {**constants, "KEYS": hopper.QUERIES_KEYS}, tile, source=GluonASTSource, **ATTENTION)
     constants |= {"WIDTH": hopper.WIDE + hopper.REST, "VALUE_WIDTH": hopper.WIDE, "QUERIES": TOGETHER}
     constants |= {"KEYS": hopper.TOGETHER_KEYS, "STAGES": hopper.TOGETHER_STAGES}
-    for fixed in (False, True):
+    for fixed, rest in ((False, 16), (True, 16), (False, 0)):
         sums = {} if fixed else {"per_one_ptr": None}
-        for first, columns, parts in column_parts(hopper.WIDE + hopper.REST, hopper.TOGETHER_COLUMNS):
-            build(
-                latent_keys_kernel,
-                {**constants, **sums, "FIRST": first, "COLUMNS": columns, "PARTS": parts},
-                tile,
-                source=GluonASTSource,
-                **{**ATTENTION, "keys_ptr": "*i32", "sums_ptr": "*i32" if fixed else "*fp32"},
-            )
+        layouts = {"LAYOUT": hopper.rows(128), "REST_LAYOUT": hopper.rows(rest or 128)}
+        build(
+            latent_keys_kernel,
+            {**constants, **sums, **layouts, "WIDTH": 512 + 4 * rest, "COLUMNS": 128, "REST": rest, "PARTS": 4},
+            tile,
+            source=GluonASTSource,
+            **{**ATTENTION, "keys_ptr": "*i32", "sums_ptr": "*i32" if fixed else "*fp32"},
+        )
 
 
 def main():
@@ -254,9 +255,10 @@ def main():
         (exhaustive_kernel, {"BLOCK": 4096}),
         (merge_kernel, {"LISTS": 1, "SLOTS": 2048, "STEPS": 12, "counts_ptr": None}),
         (merge_kernel, {"LISTS": 1, "SLOTS": 4096, "STEPS": 13}),
-        (slots_kernel, {"LISTS": 1, "TOGETHER": TOGETHER, "SLOTS": 2048, "STEPS": 12}),
+        (slots_kernel, {"LISTS": 1, "SLOTS": 2048}),
     ):
         build(kernel, constants, WIDE)
+    build(divergence_kernel, {"BLOCK": 2048}, WIDE, teacher_ptr="*fp32", losses_ptr="*fp32", scale="fp32")
 
 
 if __name__ == "__main__":

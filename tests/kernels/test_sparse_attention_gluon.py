@@ -35,6 +35,7 @@ def run_here(monkeypatch):
     from emulated import Emulated
 
     monkeypatch.setattr(hopper, "no_gluon", lambda given: "")
+    monkeypatch.setattr(hopper, "_no_gluon_at_all", lambda given: "")
     monkeypatch.setattr(gluon_forward, "forward_kernel", Emulated(gluon_forward.forward_kernel))
     monkeypatch.setattr(gluon_backward, "queries_kernel", Emulated(gluon_backward.queries_kernel))
     monkeypatch.setattr(gluon_keys, "keys_kernel", Emulated(gluon_keys.keys_kernel))

@@ -138,6 +138,7 @@ OPERATION = Operation(
         "fixed_point.py",
         "index_loss/dense.py",
         "index_loss/sparse.py",
+        "index_loss/triton.py",
         "replay/gradients.py",
         "replay/rescore.py",
         "replay/triton.py",

@@ -37,7 +37,7 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
     from hyscale_kernels.sparse_attention import query_pairs
     from hyscale_kernels.sparse_attention.attend import attend
     from hyscale_kernels.sparse_attention.gradients import Returned, gradients
-    from hyscale_kernels.sparse_attention.hopper import no_gluon
+    from hyscale_kernels.sparse_attention.hopper import no_gluon, use_gluon_together
 
     n, heads, width, value_width, topk = (shape[key] for key in ("n", "H", "D", "V", "k"))
     if topk > shape["L"]:
@@ -76,17 +76,23 @@ def measure(shape: Shape, dtype: str, device: str) -> Measurements:
             ("backward_pairs", True, False),
             ("backward_pairs_deterministic", True, True),
         ):
+            # Queries together may run in Gluon where one at a time does not.
+            how = "gluon" if paired and use_gluon_together(None, given) else impl
 
-            def run(paired: bool = paired, deterministic: bool = deterministic, impl: str = impl) -> object:
+            of_both = None if how != impl else how
+
+            def run(
+                paired: bool = paired, deterministic: bool = deterministic, of_both: str | None = of_both
+            ) -> object:
                 # Lists of keys serve several layers; here they are paid for.
                 lists = query_pairs(given.indices) if paired else None
-                return gradients(given, found, grads, deterministic, lists, impl)
+                return gradients(given, found, grads, deterministic, lists, of_both)
 
             if impl == impls[0] or name == "backward":
                 yield Measurement(
                     name=f"sparse_attention_{name}",
-                    shape={**shape, "impl": impl},
-                    check=partial(check_backward, shape, impl, paired, deterministic, device),
+                    shape={**shape, "impl": how},
+                    check=partial(check_backward, shape, of_both, paired, deterministic, device),
                     run=run,
                     flop=2.5 * flop,
                     traffic_bytes=gathered
@@ -182,7 +188,7 @@ def check_forward(shape: Shape, impl: str, device: str) -> dict[str, Any]:
     )
 
 
-def check_backward(shape: Shape, impl: str, paired: bool, deterministic: bool, device: str) -> dict[str, Any]:
+def check_backward(shape: Shape, impl: str | None, paired: bool, deterministic: bool, device: str) -> dict[str, Any]:
     """Largest error of gradients relative to their norm."""
     import torch
     from hyscale_kernels.sparse_attention import query_pairs

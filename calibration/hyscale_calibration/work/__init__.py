@@ -26,7 +26,7 @@ from hyscale_calibration.work.unit import Shape, Work
 __all__ = ["CHOOSING", "CHOSEN", "DESCRIBED", "Work", "families_of", "work_of"]
 
 # Work of a measurement by the name of its row.
-DESCRIBED: Mapping[str, Callable[[str, Shape], Work]] = {**LIBRARY, **SELECTION, **GATHERED}
+DESCRIBED: Mapping[str, Callable[[str, Shape], Work | None]] = {**LIBRARY, **SELECTION, **GATHERED}
 # Steps of HyTopK that follow the filter; the model prices them as one family.
 CHOOSING, CHOSEN = ("hytopk.compact", "hytopk.rescore", "hytopk.select"), "candidate_select"
 

@@ -57,10 +57,10 @@ def _index_loss(dtype: str, shape: Shape) -> Work:
         family="index_loss",
         flops=backward.flops * 4 / 3,
         hbm_bytes=backward.hbm_bytes,
-        # Softmax, divergence and their gradients are passes over the kept scores.
-        passed_bytes=backward.passed_bytes + 20.0 * FP32 * kept,
+        # Scores, indices, teacher and gradients; the gradients once more with those of the losses.
+        passed_bytes=backward.passed_bytes + 6.0 * FP32 * kept,
         units=backward.units,
-        launches=24,
+        launches=10,
     )
 
 

@@ -63,6 +63,11 @@ class _Selected:
         return self.n * min(wanted, self.length * self.seen)
 
 
+def _of_marked(work: Callable[[str, Shape], Work]) -> Callable[[str, Shape], Work | None]:
+    """The work of a step on marked keys; none where scores are all alike and rows are taken whole instead."""
+    return lambda dtype, shape: None if shape.get("family") == "plateau" else work(dtype, shape)
+
+
 def _scores(family: str, dtype: str, shape: Shape, pairs: float, written: float, launches: float) -> Work:
     size = _Selected.of(shape)
     return Work(
@@ -160,14 +165,14 @@ def _select(dtype: str, shape: Shape) -> Work:
     )
 
 
-SELECTION: Mapping[str, Callable[[str, Shape], Work]] = {
+SELECTION: Mapping[str, Callable[[str, Shape], Work | None]] = {
     "score_only": _score_only,
     "score_table": _score_table,
     "topk_torch": _topk_torch,
     "topk_radix": _topk_radix,
     "hytopk.thresholds": _thresholds,
-    "hytopk.filter": _filter,
-    "hytopk.compact": _compact,
-    "hytopk.rescore": _rescore,
-    "hytopk.select": _select,
+    "hytopk.filter": _of_marked(_filter),
+    "hytopk.compact": _of_marked(_compact),
+    "hytopk.rescore": _of_marked(_rescore),
+    "hytopk.select": _of_marked(_select),
 }

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import triton
 from torch.autograd.function import once_differentiable
 
-# Entries that are computed at a time; each passes through a dozen tensors.
-CHUNK = 2**22
+from hyscale_kernels.index_loss.triton import divergence_kernel
+
+# The most entries of a row at a time, so that they stay in registers.
+MOST_AT_ONCE = 2048
 
 
 def divergences(
@@ -26,22 +29,23 @@ def divergences(
         ValueError: a teacher that is negative or not finite.
     """
     n, topk = scores.shape
-    losses, grads = torch.empty(n, device=scores.device), torch.empty_like(scores)
-    wrong = torch.zeros((), dtype=torch.bool, device=scores.device)
-    size = max(1, CHUNK // max(topk, 1))
-    for first in range(0, n, size):
-        rows = slice(first, first + size)
-        some = indices[rows] >= 0
-        shares = teacher[rows].float().where(some, 0.0)
-        # NaN is not within these bounds either.
-        wrong |= ~((shares >= 0) & (shares < torch.inf)).all()
-        total = shares.sum(-1, keepdim=True)
-        shares = shares / total
-        student = torch.log_softmax((scale * scores[rows]).masked_fill(~some, -torch.inf), dim=-1)
-        terms = (shares * (shares.log() - student)).where(shares > 0, 0.0)
-        losses[rows] = terms.sum(-1).where(total[:, 0] > 0, 0.0)
-        grads[rows] = (scale * (student.exp() - shares)).where(some & (total > 0), 0.0)
-    if bool(wrong):
+    losses, grads = torch.zeros(n, device=scores.device), torch.empty_like(scores)
+    if not scores.numel():
+        return losses, grads
+    wrong = torch.empty(n, dtype=torch.int32, device=scores.device)
+    divergence_kernel[(n,)](
+        scores.contiguous(),
+        indices.contiguous(),
+        teacher.contiguous(),
+        losses,
+        grads,
+        wrong,
+        topk,
+        scale,
+        BLOCK=min(triton.next_power_of_2(topk), MOST_AT_ONCE),
+        num_warps=4,
+    )
+    if bool(wrong.any()):
         raise ValueError("teacher must be finite and at least 0 wherever an index is not -1")
     return losses, grads
 

@@ -9,7 +9,7 @@ import torch
 from hyscale_kernels.indices import check_indices
 from hyscale_kernels.sparse_attention.attend import attend
 from hyscale_kernels.sparse_attention.gradients import Returned, gradients
-from hyscale_kernels.sparse_attention.hopper import Impl, no_gluon
+from hyscale_kernels.sparse_attention.hopper import Impl, use_gluon_together
 from hyscale_kernels.sparse_attention.inputs import Attention, check, check_pairs, widest_part
 from hyscale_kernels.sparse_attention.pairs import QueryPairs
 
@@ -141,7 +141,7 @@ def _(
 
 def pairs_pay(given: Attention, impl: str | None) -> bool:
     """Whether queries together save more than they cost."""
-    return given.group_heads <= FEW_HEADS or (impl != "triton" and not no_gluon(given))
+    return given.group_heads <= FEW_HEADS or use_gluon_together(impl, given)
 
 
 @torch.library.custom_op("hyscale::sparse_attention_gradients", mutates_args=())

@@ -19,7 +19,9 @@ from hyscale_kernels.sparse_attention.hopper import (
     TOGETHER_STAGES,
     launch,
     rows,
+    together_parts,
     use_gluon,
+    use_gluon_together,
 )
 from hyscale_kernels.sparse_attention.inputs import Attention, widest_part
 from hyscale_kernels.sparse_attention.pairs import TOGETHER, QueryPairs
@@ -139,7 +141,7 @@ def gradients(
             if sums is None:
                 continue
             add_to_keys(given, grads, left, pairs, sums, dvalues, 1, keys_tile)
-            if pairs is not None and tile.impl == "gluon":
+            if pairs is not None and use_gluon_together(impl, given):
                 add_together(given, grads, left, pairs, sums)
             elif pairs is not None:
                 add_to_keys(given, grads, left, pairs, sums, dvalues, TOGETHER, pairs_tile)
@@ -277,33 +279,34 @@ def add_together(given: Attention, grads: Returned, left: Left, pairs: QueryPair
     tasks, padded, heads = left.shares.shape
     blocks = given.blocks(heads)
     width = sums.terms.shape[2]
-    for begin, columns, parts in column_parts(width, TOGETHER_COLUMNS):
-        gluon_kernel[(triton.cdiv(tasks // blocks, TOGETHER) * blocks * parts,)](
-            given.q,
-            grads.out,
-            pairs.keys,
-            pairs.counts,
-            pairs.slots,
-            left.shares,
-            left.slopes,
-            sums.per_one,
-            sums.terms,
-            first_task=left.first,
-            padded=padded,
-            key_stride=pairs.keys.shape[2],
-            BLOCKS=blocks,
-            HEADS=heads,
-            WIDTH=width,
-            VALUE_WIDTH=given.value_width,
-            FIRST=begin,
-            COLUMNS=columns,
-            PARTS=parts,
-            QUERIES=TOGETHER,
-            KEYS=TOGETHER_KEYS,
-            STAGES=TOGETHER_STAGES,
-            LAYOUT=rows(columns),
-            num_warps=4,
-        )
+    parts, rest = together_parts(given)
+    gluon_kernel[(triton.cdiv(tasks // blocks, TOGETHER) * blocks * parts,)](
+        given.q,
+        grads.out,
+        pairs.keys,
+        pairs.counts,
+        pairs.slots,
+        left.shares,
+        left.slopes,
+        sums.per_one,
+        sums.terms,
+        first_task=left.first,
+        padded=padded,
+        key_stride=pairs.keys.shape[2],
+        BLOCKS=blocks,
+        HEADS=heads,
+        WIDTH=width,
+        VALUE_WIDTH=given.value_width,
+        COLUMNS=TOGETHER_COLUMNS,
+        REST=rest,
+        PARTS=parts,
+        QUERIES=TOGETHER,
+        KEYS=TOGETHER_KEYS,
+        STAGES=TOGETHER_STAGES,
+        LAYOUT=rows(TOGETHER_COLUMNS),
+        REST_LAYOUT=rows(rest or TOGETHER_COLUMNS),
+        num_warps=4,
+    )
 
 
 def column_parts(width: int, most: int) -> Iterator[tuple[int, int, int]]:

@@ -34,18 +34,39 @@ def use_gluon(impl: str | None, given: Attention) -> bool:
 
 def no_gluon(given: Attention) -> str:
     """Why kernels in Gluon cannot run, empty where they can."""
-    _, heads, width = given.q.shape
-    if not given.q.is_cuda or torch.cuda.get_device_capability(given.q.device) != (9, 0):
-        return "it needs a Hopper GPU"
-    if given.values is not None or (width, given.value_width) != (WIDE + REST, WIDE):
+    if obstacle := _no_gluon_at_all(given):
+        return obstacle
+    if (given.q.shape[2], given.value_width) != (WIDE + REST, WIDE):
         return f"it is made for keys of {WIDE + REST} columns whose first {WIDE} are their value"
-    if given.groups != 1 or heads % HEADS:
-        return f"it is made for a multiple of {HEADS} heads with the same keys"
     if given.sinks is not None:
         return "it has no sinks"
     if given.keys.stride(0) % 16 or given.keys.data_ptr() % 16:
         return "keys must begin, and be apart, by multiples of 16"
     return ""
+
+
+def _no_gluon_at_all(given: Attention) -> str:
+    if not given.q.is_cuda or torch.cuda.get_device_capability(given.q.device) != (9, 0):
+        return "it needs a Hopper GPU"
+    if given.values is not None:
+        return "it is made for keys whose first columns are their value"
+    if given.groups != 1 or given.q.shape[1] % HEADS:
+        return f"it is made for a multiple of {HEADS} heads with the same keys"
+    return ""
+
+
+def use_gluon_together(impl: str | None, given: Attention) -> bool:
+    """Whether the keys of queries together are of the kernel in Gluon. It reads no keys, and knows no sinks."""
+    parts, rest = together_parts(given)
+    whole = parts * TOGETHER_COLUMNS == given.value_width and rest in (0, 16, 32)
+    return impl != "triton" and whole and not _no_gluon_at_all(given)
+
+
+def together_parts(given: Attention) -> tuple[int, int]:
+    """Programs that share out the columns of values, and how many of the columns behind them each has too."""
+    parts = max(1, given.value_width // TOGETHER_COLUMNS)
+    rest, left = divmod(given.q.shape[2] - given.value_width, parts)
+    return parts, rest if not left else -1
 
 
 def launch(given: Attention, keys: int) -> dict[str, Any]:

@@ -55,43 +55,45 @@ def query_pairs(indices: torch.Tensor, most: float = MOST) -> QueryPairs:
     indices = (indices[:, None] if indices.ndim == 2 else indices).contiguous()
     n, lists, k = indices.shape
     capacity = int(most * k)
-    keys, counts, width, room = indices, None, k, 1
-    while room < TOGETHER:
-        room *= 2
-        of_all = capacity if room == TOGETHER else min(room * k, capacity)
-        keys, counts, width = *_merged(keys, counts, width, of_all), of_all
-    assert counts is not None
-    found = QueryPairs(keys, counts, indices.new_empty(n, lists, capacity))
+    of_pairs = _merged(indices, None, min(2 * k, capacity))
+    of_both = _merged(of_pairs.keys, of_pairs.counts, capacity)
+    slots = indices.new_full((n, lists, capacity), -1)
     if n and k:
         slots_kernel[(n, lists)](
             indices,
-            keys,
-            counts,
-            found.slots,
+            of_both.counts,
+            of_pairs.at,
+            of_both.at,
+            slots,
             k,
+            of_pairs.keys.shape[2],
             capacity,
             LISTS=lists,
-            TOGETHER=TOGETHER,
             SLOTS=triton.next_power_of_2(k),
-            STEPS=k.bit_length(),
             num_warps=8,
         )
-    return found
+    return QueryPairs(of_both.keys, of_both.counts, slots)
 
 
-def _merged(
-    lists: torch.Tensor, counts: torch.Tensor | None, width: int, capacity: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lists of two rows each, and how long they are, -1 where there is none."""
-    rows, groups, _ = lists.shape
+class _Merged(NamedTuple):
+    """Lists of two rows each, how long they are, -1 where there is none, and where each key of a row went."""
+
+    keys: torch.Tensor
+    counts: torch.Tensor
+    at: torch.Tensor
+
+
+def _merged(lists: torch.Tensor, counts: torch.Tensor | None, capacity: int) -> _Merged:
+    rows, groups, width = lists.shape
     pairs = triton.cdiv(rows, 2)
-    merged, lengths = lists.new_empty(pairs, groups, capacity), lists.new_full((pairs, groups), -1)
+    found = _Merged(
+        lists.new_empty(pairs, groups, capacity), lists.new_full((pairs, groups), -1), torch.empty_like(lists)
+    )
     if rows and width:
         merge_kernel[(pairs, groups)](
             lists,
             counts,
-            merged,
-            lengths,
+            *found,
             rows,
             width,
             capacity,
@@ -100,4 +102,4 @@ def _merged(
             STEPS=width.bit_length(),
             num_warps=8,
         )
-    return merged, lengths
+    return found

@@ -12,6 +12,10 @@ AXES = {"workload.sequence_length": range(1, 400), "workload.global_batch_size":
 MANY = [part for path, values in AXES.items() for part in ("--set", f"sweep.{path}={list(values)}")]
 
 
+# Text, empty where there is nothing to tell.
+TOLD = ("extrapolated", "reason")
+
+
 def test_people_get_a_line_a_point(run):
     result = run("sweep", SCENARIO, *SET, "--draws", 4)
     assert result.code == 0
@@ -20,6 +24,16 @@ def test_people_get_a_line_a_point(run):
     lengths = ("131,072", "200,000", "1,048,576")
     assert points == [(length, cp) for length in lengths for cp in ("64", "128")]
     assert "200000 tokens cannot be cut" in " ".join(result.out.split())
+
+
+def test_people_see_what_is_extrapolated(run, monkeypatch):
+    monkeypatch.setattr("hyscale_model.rates.profile.REACH", 1.0)
+    result = run("sweep", SCENARIO, *SET, "--set", "cluster.gpu=h200", "--draws", 0)
+    text = " ".join(result.out.split())
+    legend = text.partition("~ beyond what the profile measured: ")[2]
+    assert "selection_forward" in legend
+    assert "s~" in text.partition("beyond")[0]
+    assert "~" not in run("sweep", SCENARIO, *SET, "--draws", 0).out
 
 
 def test_json_has_every_row_and_nothing_else(run):
@@ -33,10 +47,14 @@ def test_json_has_every_row_and_nothing_else(run):
 
 
 @pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
-def test_files_hold_what_json_holds(run, tmp_path, name):
+def test_files_hold_what_json_holds(run, tmp_path, monkeypatch, name):
     path = tmp_path / name
-    rows = json.loads(run("sweep", SCENARIO, *SET, "--draws", 2, "--json").out)["rows"]
-    result = run("sweep", SCENARIO, *SET, "--draws", 2, "--output", path)
+    # On the GPU of the profile, with next to nothing within its reach.
+    monkeypatch.setattr("hyscale_model.rates.profile.REACH", 1.0)
+    arguments = (*SET, "--set", "cluster.gpu=h200", "--draws", 2)
+    rows = json.loads(run("sweep", SCENARIO, *arguments, "--json").out)["rows"]
+    assert any("selection_forward" in row["extrapolated"].split(";") for row in rows)
+    result = run("sweep", SCENARIO, *arguments, "--output", path)
     assert result.code == 0
     assert result.out == ""
     assert f"wrote {path}: 18 rows of 6 points" in result.err
@@ -45,10 +63,9 @@ def test_files_hold_what_json_holds(run, tmp_path, name):
         with path.open() as file:
             found = list(csv.DictReader(file))
         for line, row in zip(found, rows, strict=True):
-            assert {key: type(row[key])(text) if text else None for key, text in line.items() if key != "reason"} == {
+            assert {key: type(row[key])(text) if text or key in TOLD else None for key, text in line.items()} == {
                 key: pytest.approx(value, rel=1e-11) if isinstance(value, float) else value
                 for key, value in row.items()
-                if key != "reason"
             }
     else:
         parquet = pytest.importorskip("pyarrow.parquet")

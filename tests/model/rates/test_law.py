@@ -136,7 +136,7 @@ def rates_on(gpu, draws=0, **options):
 def operation(scale=1.0, **changes):
     units = {"scores": 1e9 * scale, "gathered_bytes": 1e8 * scale, "atomics": 1e7 * scale, "products": 1e10 * scale}
     work = {"flops": 1e12 * scale, "hbm_bytes": 3e9 * scale, "passed_bytes": 1e9 * scale, "turns": lambda sms: 1.25}
-    return Operation(family="x", units=lambda: units, launches=3, **{**work, **changes})
+    return Operation(family="x", units=lambda: units, **{"launches": 3, **work, **changes})
 
 
 def law_seconds(operation, gpu="h200"):
@@ -203,6 +203,18 @@ def test_where_a_number_comes_from():
     other = rates_on("h100").nominal(operation()).origin
     assert other.origin == "transferred"
     assert "on h100 scaled by" in other.detail
+
+
+def test_each_point_beyond_what_was_measured_is_told():
+    scales = np.array([[1e-3], [1.0], [1e3]])
+    own = rates_on("h200", draws=2, measured=(law_seconds(operation()), law_seconds(operation())))
+    assert own.is_beyond(operation(scales)).ravel().tolist() == [True, False, True]
+    for scale in scales[:, 0].tolist():
+        assert own.is_beyond(operation(scale)) == (scale != 1.0)
+    assert not np.any(rates_on("h100", measured=(1e-9, 1e-8)).is_beyond(operation(scales)))
+    # A wait for another rank's kernel is none, and neither is one without work.
+    assert not own.is_beyond(operation(1e3, launches=0))
+    assert not own.is_beyond(Operation(family="x", units=lambda: dict.fromkeys(operation().units(), 0.0)))
 
 
 def test_a_unit_that_an_operation_does_not_say_has_no_price():

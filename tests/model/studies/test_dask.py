@@ -23,7 +23,7 @@ SWEPT = "sweep.workload.sequence_length=[131072, 262144, 393216, 524288, 655360,
 def test_a_lost_worker_costs_its_chunks_and_changes_nothing(monkeypatch):
     monkeypatch.setattr(sweeps, "CHUNK_VALUES", 65)
     text = catalog.path("published", NAME).read_bytes()
-    overrides = (SWEPT, "sweep.workload.global_batch_size=[4, 8, 12, 16]")
+    overrides = ("cluster.gpu=h200", "profile=h200-sxm", SWEPT, "sweep.workload.global_batch_size=[4, 8, 12, 16]")
     sweep = Sweep.of(read_scenario(NAME, text=text, overrides=overrides), 64)
     wanted = [columns for _, columns in in_order(evaluate_table, sweep.chunks(), None, 1)]
     assert len(wanted) == 32

@@ -1,6 +1,7 @@
 """A sweep is what single predictions would say, point by point, however it is cut and wherever it runs."""
 
 import csv
+import gc
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -78,6 +79,66 @@ def test_every_row_is_a_prediction_of_its_point_and_impossible_ones_say_why(draw
             assert row["speedup"] == pytest.approx(data["speedup"]["hyscale/megatron"]["nominal"], rel=1e-12)
         compared += 1
     assert compared > 10
+
+
+BEYOND = {
+    "workload.sequence_length": [32768, 131072, 1048576],
+    "workload.global_batch_size": [4, 16],
+    "layout.cp": [16, 64, 128],
+    "layout.ep": [16, 128],
+    "layout.pp": [2, 4, 8],
+    "training.index_precision": ["bf16", "fp8"],
+    "cluster.gpu.hbm_bytes_per_s": [4.8e12, 1e11],
+}
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_what_is_extrapolated_is_what_a_prediction_of_the_point_says(data):
+    paths = data.draw(st.lists(st.sampled_from(list(BEYOND)), min_size=1, max_size=4, unique=True))
+    draws = data.draw(st.sampled_from([0, 3]))
+    own = ("cluster.gpu=h200", "profile=h200-sxm")
+    # With a reach of one as much as can be lies beyond; what the shipped profile measured may change.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hyscale_model.rates.profile.REACH", data.draw(st.sampled_from([1.0, 4.0])))
+        sweep = Sweep.of(read(*own, *(f"sweep.{path}={BEYOND[path]}" for path in paths)), draws)
+        rows = [row for row in sweep.collect()["rows"] if row["verdict"] != "invalid"]
+        for row in data.draw(st.lists(st.sampled_from(rows), min_size=1, max_size=4)) if rows else ():
+            one = predict(read(*own, *(f"{path}={row[path]}" for path in paths)), draws=draws).data
+            assert row["extrapolated"] == ";".join(one["systems"][row["system"]]["extrapolated"])
+
+
+@pytest.mark.parametrize("reach", [1e-3, 1.0, 1e9])
+def test_kernels_beyond_what_was_measured_are_named_term_by_term(monkeypatch, reach):
+    monkeypatch.setattr("hyscale_model.rates.profile.REACH", reach)
+    rows = rows_of(Sweep.of(read("cluster.gpu=h200", "profile=h200-sxm", SWEPT[0]), 0))
+    marked = [set(row["extrapolated"].split(";")) - {""} for row in rows if row["verdict"] != "invalid"]
+    assert all(row["extrapolated"] == "" for row in rows if row["verdict"] == "invalid")
+    if reach == 1e9:
+        assert not any(marked)
+    else:
+        assert all({"projections", "optimizer"} <= terms for terms in marked) or reach == 1.0
+        # The longest sequence scores the most keys.
+        assert "selection_forward" in marked[-1]
+
+
+def test_nothing_is_extrapolated_where_all_is_transferred(monkeypatch):
+    monkeypatch.setattr("hyscale_model.rates.profile.REACH", 1e-3)
+    rows = rows_of(Sweep.of(read("cluster.gpu=h100", "profile=h200-sxm", SWEPT[0]), 0))
+    assert {row["extrapolated"] for row in rows} == {""}
+
+
+def test_what_a_chunk_holds_is_let_go_with_it():
+    """Else memory grows until the collector of cycles runs, which counts objects and not bytes."""
+    chunks = list(Sweep.of(read(*SWEPT[:2], "cluster.gpu=h200"), 0).chunks())
+    evaluate_csv(chunks[0])
+    gc.collect()
+    gc.disable()
+    try:
+        evaluate_csv(chunks[1])
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("size", "workers"), [(1, 2), (5, 4), (8, 3)])

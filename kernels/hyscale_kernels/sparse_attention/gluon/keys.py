@@ -55,7 +55,6 @@ def _gather(
     count,
     slots_stride,
     query_stride,
-    VALUES: gl.constexpr,
     QUERIES: gl.constexpr,
     HEADS: gl.constexpr,
     KEYS: gl.constexpr,
@@ -80,8 +79,7 @@ def _gather(
             rows = query * query_stride + gl.expand_dims(gl.maximum(own, 0).to(gl.int64) * HEADS, 1) + heads
             mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
             # What is masked is 0.
-            if VALUES:
-                async_copy.async_copy_global_to_shared(shares.index(stage), shares_ptr + rows, mask=some)
+            async_copy.async_copy_global_to_shared(shares.index(stage), shares_ptr + rows, mask=some)
             async_copy.async_copy_global_to_shared(slopes.index(stage), slopes_ptr + rows, mask=some)
             async_copy.mbarrier_arrive(full.index(stage), increment_count=False)
             own = own1
@@ -93,57 +91,77 @@ def _gather(
 
 
 @gluon.jit
+def _scatter(sums_ptr, terms, places, per_one_ptr, SUM_WIDTH: gl.constexpr):
+    """Add a tile to rows of sums, as whole numbers if there are units."""
+    columns = gl.expand_dims(gl.arange(0, terms.shape[1], layout=gl.SliceLayout(0, terms.type.layout)), 0)
+    some = places >= 0
+    if per_one_ptr is not None:
+        per_one = gl.load(per_one_ptr + places, mask=some, other=0.0)
+        terms = gl.floor(terms * gl.expand_dims(per_one, 1) + 0.5).to(gl.int32)
+    rows = sums_ptr + gl.expand_dims(places.to(gl.int64) * SUM_WIDTH, 1) + columns
+    gl.atomic_add(rows, terms, mask=gl.expand_dims(some, 1), sem="relaxed")
+
+
+@gluon.jit
 def _add(
     which,
     keys_ptr,
     per_one_ptr,
     sums_ptr,
+    rest_ptr,
     q,
+    q_rest,
     grad_out,
     shares,
     slopes,
     full,
     empty,
     count,
-    VALUES: gl.constexpr,
     SUM_WIDTH: gl.constexpr,
     COLUMNS: gl.constexpr,
+    REST: gl.constexpr,
     QUERIES: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
 ):
     """Sums of every other tile over queries and heads, added to memory."""
-    PRODUCTS: gl.constexpr = 2 if VALUES else 1
+    PRODUCTS: gl.constexpr = 3 if REST else 2
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     zero = gl.zeros([KEYS, COLUMNS], gl.float32, layout)
     lanes = gl.arange(0, KEYS, layout=gl.SliceLayout(1, layout))
-    columns = gl.expand_dims(gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, layout)), 0)
+    if REST:
+        rest_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, REST, 16])
+        zero_rest = gl.zeros([KEYS, REST], gl.float32, rest_layout)
     for start in range(which * KEYS, count, 2 * KEYS):
         step = start // KEYS * QUERIES
         places = gl.load(keys_ptr + start + lanes, mask=start + lanes < count, other=-1)
-        mbarrier.wait(full.index(step % STAGES), step // STAGES & 1)
-        fence_async_shared()
-        token = warpgroup_mma(slopes.index(step % STAGES), q.index(0), zero, use_acc=False, is_async=True)
-        if VALUES:
-            token = warpgroup_mma(shares.index(step % STAGES), grad_out.index(0), token, is_async=True)
-        for query in gl.static_range(1, QUERIES):
+        token = zero
+        if REST:
+            rest = zero_rest
+        for query in gl.static_range(QUERIES):
             stage = (step + query) % STAGES
             mbarrier.wait(full.index(stage), (step + query) // STAGES & 1)
             fence_async_shared()
-            token = warpgroup_mma(slopes.index(stage), q.index(query), token, is_async=True)
-            if VALUES:
-                token = warpgroup_mma(shares.index(stage), grad_out.index(query), token, is_async=True)
-            # All but those of this query are done.
-            token = warpgroup_mma_wait(PRODUCTS, deps=(token,))
-            mbarrier.arrive(empty.index((step + query - 1) % STAGES), count=1)
-        terms = warpgroup_mma_wait(0, deps=(token,))
+            token = warpgroup_mma(slopes.index(stage), q.index(query), token, use_acc=query > 0, is_async=True)
+            token = warpgroup_mma(shares.index(stage), grad_out.index(query), token, is_async=True)
+            if REST:
+                rest = warpgroup_mma(slopes.index(stage), q_rest.index(query), rest, use_acc=query > 0, is_async=True)
+            if query > 0:
+                # All but those of this query are done.
+                if REST:
+                    token, rest = warpgroup_mma_wait(PRODUCTS, deps=(token, rest))
+                else:
+                    token = warpgroup_mma_wait(PRODUCTS, deps=(token,))
+                mbarrier.arrive(empty.index((step + query - 1) % STAGES), count=1)
+        if REST:
+            token, rest = warpgroup_mma_wait(0, deps=(token, rest))
+        else:
+            token = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(empty.index((step + QUERIES - 1) % STAGES), count=1)
-        some = places >= 0
-        if per_one_ptr is not None:
-            per_one = gl.load(per_one_ptr + places, mask=some, other=0.0)
-            terms = gl.floor(terms * gl.expand_dims(per_one, 1) + 0.5).to(gl.int32)
-        rows = sums_ptr + gl.expand_dims(places.to(gl.int64) * SUM_WIDTH, 1) + columns
-        gl.atomic_add(rows, terms, mask=gl.expand_dims(some, 1), sem="relaxed")
+        _scatter(sums_ptr, token, places, per_one_ptr, SUM_WIDTH)
+        if REST:
+            places = gl.convert_layout(places, gl.SliceLayout(1, rest_layout))
+            _scatter(rest_ptr, rest, places, per_one_ptr, SUM_WIDTH)
 
 
 @gluon.jit(do_not_specialize=["first_task"])
@@ -164,23 +182,26 @@ def keys_kernel(
     HEADS: gl.constexpr,
     WIDTH: gl.constexpr,
     VALUE_WIDTH: gl.constexpr,
-    FIRST: gl.constexpr,
     COLUMNS: gl.constexpr,
+    REST: gl.constexpr,
     PARTS: gl.constexpr,
     QUERIES: gl.constexpr,
     KEYS: gl.constexpr,
     STAGES: gl.constexpr,
     LAYOUT: gl.constexpr,
+    REST_LAYOUT: gl.constexpr,
 ):
     """One program adds what ``QUERIES`` together give to ``COLUMNS`` columns of the gradients of their keys.
 
-    Arguments are those of the twin; ``BLOCKS`` programs a query and part. Columns from ``VALUE_WIDTH`` on, and those
-    alone, have no gradients of values. ``LAYOUT``: of 64 columns of BF16 or more in shared memory.
+    Arguments are those of the twin; ``BLOCKS`` programs a query and part. ``PARTS`` share out the columns of values;
+    ``REST`` of those behind them, which have no gradients of values, are each part's. ``LAYOUT``: of 64 columns of BF16
+    or more in shared memory, ``REST_LAYOUT`` of ``REST``.
 
     There are more ``STAGES`` than queries: a barrier tells two phases apart, and a group that begins with the second
     tile must not take a stage for its own that the first tile has not filled.
     """
-    part = gl.program_id(0) % PARTS * COLUMNS + FIRST
+    part = gl.program_id(0) % PARTS * COLUMNS
+    behind = VALUE_WIDTH + gl.program_id(0) % PARTS * REST
     program = (gl.program_id(0) // PARTS).to(gl.int64)
     row = first_task // BLOCKS + program // BLOCKS * QUERIES
     count = gl.load(counts_ptr + row // QUERIES)
@@ -192,25 +213,21 @@ def keys_kernel(
     slots_ptr += row * key_stride
     shares_ptr += task * padded * HEADS
     slopes_ptr += task * padded * HEADS
+    rest_ptr = sums_ptr + behind
     sums_ptr += part
-    VALUES: gl.constexpr = FIRST < VALUE_WIDTH
-    q = _queries_in_shared(q_ptr + heads * WIDTH + part, WIDTH, BLOCKS * HEADS * WIDTH, QUERIES, HEADS, COLUMNS, LAYOUT)
-    slopes = gl.allocate_shared_memory(gl.bfloat16, [STAGES, KEYS, HEADS], LAYOUT)
-    if VALUES:
-        grad_out = _queries_in_shared(
-            grad_out_ptr + heads * VALUE_WIDTH + part,
-            VALUE_WIDTH,
-            BLOCKS * HEADS * VALUE_WIDTH,
-            QUERIES,
-            HEADS,
-            COLUMNS,
-            LAYOUT,
-        )
-        shares = gl.allocate_shared_memory(gl.bfloat16, [STAGES, KEYS, HEADS], LAYOUT)
+    q_ptr += heads * WIDTH
+    query_stride = BLOCKS * HEADS * WIDTH
+    q = _queries_in_shared(q_ptr + part, WIDTH, query_stride, QUERIES, HEADS, COLUMNS, LAYOUT)
+    if REST:
+        q_rest = _queries_in_shared(q_ptr + behind, WIDTH, query_stride, QUERIES, HEADS, REST, REST_LAYOUT)
     else:
         # Not read.
-        grad_out = q
-        shares = slopes
+        q_rest = q
+    grad_out_ptr += heads * VALUE_WIDTH
+    query_stride = BLOCKS * HEADS * VALUE_WIDTH
+    grad_out = _queries_in_shared(grad_out_ptr + part, VALUE_WIDTH, query_stride, QUERIES, HEADS, COLUMNS, LAYOUT)
+    slopes = gl.allocate_shared_memory(gl.bfloat16, [STAGES, KEYS, HEADS], LAYOUT)
+    shares = gl.allocate_shared_memory(gl.bfloat16, [STAGES, KEYS, HEADS], LAYOUT)
     full = barriers(STAGES, 128)
     empty = barriers(STAGES, 1)
     fence_async_shared()
@@ -232,7 +249,6 @@ def keys_kernel(
                     count,
                     key_stride,
                     BLOCKS * padded * HEADS,
-                    VALUES,
                     QUERIES,
                     HEADS,
                     KEYS,
@@ -246,16 +262,18 @@ def keys_kernel(
                     keys_ptr,
                     per_one_ptr,
                     sums_ptr,
+                    rest_ptr,
                     q,
+                    q_rest,
                     grad_out,
                     shares,
                     slopes,
                     full,
                     empty,
                     count,
-                    VALUES,
                     WIDTH,
                     COLUMNS,
+                    REST,
                     QUERIES,
                     KEYS,
                     STAGES,
@@ -268,16 +286,18 @@ def keys_kernel(
                     keys_ptr,
                     per_one_ptr,
                     sums_ptr,
+                    rest_ptr,
                     q,
+                    q_rest,
                     grad_out,
                     shares,
                     slopes,
                     full,
                     empty,
                     count,
-                    VALUES,
                     WIDTH,
                     COLUMNS,
+                    REST,
                     QUERIES,
                     KEYS,
                     STAGES,

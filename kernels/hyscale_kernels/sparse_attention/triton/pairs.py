@@ -35,6 +35,7 @@ def merge_kernel(
     counts_ptr,
     merged_ptr,
     merged_counts_ptr,
+    at_ptr,
     rows,
     width,
     capacity,
@@ -46,6 +47,7 @@ def merge_kernel(
 
     ``counts [rows, LISTS]``, how long they are, or None for indices of queries. ``merged_counts`` are those of ``merged
     [pairs, LISTS, capacity]``: -1 if there is one row only, keys do not ascend, a count is -1, or all do not fit.
+    ``at [rows, LISTS, width]``: where a key went.
     """
     pair = tl.program_id(0).to(tl.int64)
     which = tl.program_id(1)
@@ -64,6 +66,7 @@ def merge_kernel(
     other_count = tl.where(good, other_count, 0)
     slots = tl.arange(0, SLOTS)
     merged_ptr += (pair * LISTS + which) * capacity
+    at_ptr += row * width
     # Of keys that both have, the first list's count.
     some = slots < count
     keys = tl.load(first_ptr + slots, mask=some, other=-1)
@@ -71,6 +74,7 @@ def merge_kernel(
     same = (some & (tl.load(second_ptr + below, mask=some & (below < other_count), other=-1) == keys)).to(tl.int32)
     at = slots + below - (tl.cumsum(same) - same)
     tl.store(merged_ptr + at, keys, mask=some & (at < capacity))
+    tl.store(at_ptr + slots, at, mask=some)
     length = count + other_count - tl.sum(same)
     some = slots < other_count
     keys = tl.load(second_ptr + slots, mask=some, other=-1)
@@ -78,33 +82,35 @@ def merge_kernel(
     same = (some & (tl.load(first_ptr + below, mask=some & (below < count), other=-1) == keys)).to(tl.int32)
     at = slots + below - (tl.cumsum(same) - same)
     tl.store(merged_ptr + at, keys, mask=some & (same == 0) & (at < capacity))
+    tl.store(at_ptr + LISTS * width + slots, at, mask=some)
     tl.store(merged_counts_ptr + pair * LISTS + which, tl.where(good & (length <= capacity), length, -1))
 
 
 @triton.jit
 def slots_kernel(
     indices_ptr,
-    merged_ptr,
-    merged_counts_ptr,
+    counts_ptr,
+    at_ptr,
+    at_pair_ptr,
     slots_ptr,
     width,
+    pair_width,
     capacity,
     LISTS: tl.constexpr,
-    TOGETHER: tl.constexpr,
     SLOTS: tl.constexpr,
-    STEPS: tl.constexpr,
 ):
-    """One program finds, for each key of a list of ``TOGETHER`` queries, where a query has it: -1 where it has not."""
+    """One program writes, for each key of a list of four queries, where a query has it; -1 stands where it has not.
+
+    ``at [n, LISTS, width]`` and ``at_pair [pairs, LISTS, pair_width]``: where keys of queries went in the list of a
+    pair, and those of pairs in the list of both.
+    """
     row = tl.program_id(0).to(tl.int64)
     which = tl.program_id(1)
-    merged = row // TOGETHER * LISTS + which
-    count = tl.load(merged_counts_ptr + merged)
-    own_ptr = indices_ptr + (row * LISTS + which) * width
-    own_count = _ascending(own_ptr, width, SLOTS)
-    for start in range(0, count, SLOTS):
-        at = start + tl.arange(0, SLOTS)
-        keys = tl.load(merged_ptr + merged * capacity + at, mask=at < count, other=-1)
-        below = _below(own_ptr, own_count, keys, STEPS)
-        own = tl.load(own_ptr + below, mask=below < own_count, other=-1)
-        found = tl.where((keys >= 0) & (own == keys), below, -1)
-        tl.store(slots_ptr + (row * LISTS + which) * capacity + at, found, mask=at < count)
+    if tl.load(counts_ptr + row // 4 * LISTS + which) < 0:
+        return
+    own = (row * LISTS + which) * width
+    slots = tl.arange(0, SLOTS)
+    some = tl.load(indices_ptr + own + slots, mask=slots < width, other=-1) >= 0
+    at = tl.load(at_ptr + own + slots, mask=some, other=0)
+    at = tl.load(at_pair_ptr + (row // 2 * LISTS + which) * pair_width + at, mask=some, other=0)
+    tl.store(slots_ptr + (row * LISTS + which) * capacity + at, slots, mask=some)
