@@ -92,7 +92,7 @@ BEYOND = {
 }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_what_is_extrapolated_is_what_a_prediction_of_the_point_says(data):
     paths = data.draw(st.lists(st.sampled_from(list(BEYOND)), min_size=1, max_size=4, unique=True))
