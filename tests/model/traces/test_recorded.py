@@ -103,7 +103,7 @@ def test_a_trace_narrows_the_prediction_of_its_layer(recorded):
         slower = {row["metric"]: row["value"] - row["before"]["p50"] for row in data["measured"]}
         step = slower.pop("step_time_s")
         assert max(slower, key=slower.__getitem__) == "time_s.sparse_attention_backward"
-        assert slower["time_s.sparse_attention_backward"] > 0.7 * step
+        assert slower["time_s.sparse_attention_backward"] > 0.5 * step
         return
     assert data["explained"]
     before, after = (data["systems"][system][when] for when in ("before", "after"))
