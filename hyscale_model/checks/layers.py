@@ -23,6 +23,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.families import anatomy
 from hyscale_model.layers.kept import layer_input_bytes
+from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES
 from hyscale_model.layers.tiles import TOGETHER
 from hyscale_model.memory.moments import SCALED_KINDS
 from hyscale_model.memory.stages import KINDS, StageMemory
@@ -172,7 +173,11 @@ def profile_of_layer(profile: Profile, shared_keys: float) -> Profile:
 
 
 def layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
-    """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before."""
+    """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before.
+
+    A measured layer has one residual stream, what its forward returned is held until its step has ended, and what the
+    step before selected until this one's forward has: it is there before, and gone by the backward.
+    """
     kinds = memory.nominal_kinds()[0]
     body, sizes, case = anatomy(result.case.model), result.sizes, result.case
     for kind in _BEFORE:
@@ -186,11 +191,22 @@ def layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[st
         before += before_of_block
     row = KINDS.index("activations")
     kinds[:, row] -= before
-    # The gradient of its output too.
-    kinds[[moment.startswith("backward, attention") for moment in memory.moments], row] -= before_of_block
+    kinds[_moments(memory, "backward, "), row] += before_of_block
+    attending = _moments(memory, "backward, attention")
+    # The gradient of its output is there too, and what a recomputation returns has one stream.
+    kinds[attending, row] -= body.streams * before_of_block
+    selected = kinds[:, KINDS.index("selection_indices")]
+    if case.systems[0].recompute_selection == "skip":
+        # Scores are kept with the indices.
+        kinds[attending, row] -= selected[attending] * FP32_BYTES / INT32_BYTES
+    selected[attending] = 0.0
     place = int(kinds.sum(axis=1).argmax())
     at_peak = dict(zip(KINDS, kinds[place].tolist(), strict=True))
     return float(kinds[place].sum()), {kind: value for kind, value in at_peak.items() if value}
+
+
+def _moments(memory: StageMemory, begin: str) -> list[bool]:
+    return [moment.startswith(begin) for moment in memory.moments]
 
 
 def layer_rows(profile: str | None, draws: int, seed: int) -> list[dict[str, Any]]:
