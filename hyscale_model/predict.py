@@ -56,7 +56,7 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
     steps = ablation_steps(systems[0], systems[-1])
     # The last step of the way is the target itself, already among the systems.
     variants = [system for _, system in steps[:-1]]
-    results = evaluator.steps([*systems, *variants, *(system for _, system in nearest.values())])
+    results = evaluator.steps([*systems, *variants, *(system for _, system, _ in nearest.values())])
     named = {system.name: result for system, result in zip(systems, results, strict=False)}
     way = results[len(systems) : len(systems) + len(variants)]
     feasible = results[len(systems) + len(variants) :]
@@ -79,8 +79,8 @@ def predict(resolved: Resolved, *, draws: int = 64, seed: int = 0) -> Prediction
         "assumptions": [as_json(item) for item in scenario.assumptions],
         "warnings": _warnings(scenario),
     }
-    for (name, (changes, system)), result in zip(nearest.items(), feasible, strict=True):
-        fitting = summarize_memory(evaluator.case(system), evaluator.memory(system))
+    for (name, (changes, system, peak)), result in zip(nearest.items(), feasible, strict=True):
+        fitting = summarize_memory(evaluator.case(system), peak)
         data["nearest_feasible"][name] = {
             "changes": changes,
             "system": summarize(result) | {"memory": fitting},

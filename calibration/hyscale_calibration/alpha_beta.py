@@ -10,6 +10,7 @@ between latency and bandwidth take longer than alpha and beta say.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,12 @@ def fit(rows: Sequence[Mapping[str, Any]], factor: float) -> dict[str, Any]:
     Raises:
         ValueError: fewer than three sizes to fit.
     """
-    from scipy.optimize import nnls
-
     known = [row for row in rows if not held_out(row["bytes"])]
     if len({row["bytes"] for row in known}) < 3:
         raise ValueError("three terms need three sizes at least")
     sizes, seconds = _columns(known)
     # Errors count relative to the time, so that a kilobyte and a gigabyte weigh alike.
-    terms, _ = nnls(_terms(sizes) / seconds[:, None], np.ones_like(seconds))
+    terms = _not_negative(_terms(sizes) / seconds[:, None])
     # Of small messages alone no rate can be told: the highest that was seen stands in.
     per_byte = terms[2] if terms[2] > 0 else float((seconds / sizes).min())
     told = np.array([*terms[:2], per_byte])
@@ -57,6 +56,19 @@ def fit(rows: Sequence[Mapping[str, Any]], factor: float) -> dict[str, Any]:
             "worst": _short(float(errors[order[-1]])) if len(errors) else None,
         },
     }
+
+
+def _not_negative(columns: np.ndarray) -> np.ndarray:
+    """The least squares of columns that should add up to 1, without negative coefficients: the best of any columns."""
+    best, least = np.zeros(columns.shape[1]), np.inf
+    for used in product((False, True), repeat=columns.shape[1]):
+        some = np.flatnonzero(used)
+        found = np.zeros(columns.shape[1])
+        found[some] = np.linalg.lstsq(columns[:, some], np.ones(len(columns)), rcond=None)[0]
+        misfit = float(((columns @ found - 1.0) ** 2).sum())
+        if found.min() >= 0 and misfit < least:
+            best, least = found, misfit
+    return best
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:

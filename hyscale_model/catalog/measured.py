@@ -13,6 +13,8 @@ from hyscale_model.errors import InputError
 from hyscale_model.locations import user_profile_directory
 
 KIND = "measured"
+# Fields of a cluster that collectives inside a node tell.
+LINKS = ("nvlink_efficiency", "nvlink_latency_s", "nvlink_ramp_s_per_root_byte")
 SUFFIX = ".json"
 _PACKAGE = "hyscale_calibration"
 
@@ -83,3 +85,30 @@ def usable() -> Iterator[tuple[str, Mapping[str, Any]]]:
 def for_gpu(gpu: str) -> str | None:
     """The name of a fitted profile measured on this very GPU, the user's first; None where there is none."""
     return next((name for name, data in usable() if data.get("gpu") == gpu and data.get("fits")), None)
+
+
+def links(profile: str, gpu: str, gpus_per_node: int, nvlink_bytes_per_s: float) -> dict[str, float]:
+    """What a profile measured of collectives over a whole node of so many GPUs, as ``LINKS``; empty if it did not.
+
+    Of all collectives that of the all-gather, which the default efficiency is of too.
+
+    Args:
+        profile: its name, or the path of its file.
+        gpu: catalogue name; nvlink_bytes_per_s: its peak in one direction.
+    """
+    path = paths().get(profile) or (Path(profile) if profile.endswith(SUFFIX) else None)
+    if path is None or not path.is_file():
+        return {}
+    data = read(path)
+    if data.get("gpu") != gpu:
+        return {}
+    for group in data.get("collectives", {}).get("groups", ()):
+        if group["backend"] == "nccl" and group["ranks"] == group["ranks_per_node"] == gpus_per_node:
+            found = group["fits"]["all_gather"]
+            return {
+                "nvlink_efficiency": min(1.0, found["bus_bytes_per_s"] / nvlink_bytes_per_s),
+                # A ring takes one step fewer than there are ranks.
+                "nvlink_latency_s": max(found["latency_s"], 1e-9) / (gpus_per_node - 1),
+                "nvlink_ramp_s_per_root_byte": found["ramp_s_per_sqrt_byte"],
+            }
+    return {}

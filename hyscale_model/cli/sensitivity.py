@@ -32,21 +32,15 @@ def sensitivity(
     measure first on your own cluster.
     """
     from hyscale_model.cli.files import read, write_text
-    from hyscale_model.cli.measurements import commands, measurements
     from hyscale_model.report import dumps, make_console
     from hyscale_model.report.sensitivity import render_sensitivity
-    from hyscale_model.studies.measuring import measure_first
+    from hyscale_model.studies.measurements import first_measurements
     from hyscale_model.studies.sensitivity import sensitivity as study
 
     resolved = read(file, override or (), system or ())
     data = study(resolved, draws=draws, seed=seed)
-    scenario = resolved.scenario
-    able = measurements(scenario.cluster.gpu) if minutes else []
-    if able:
-        pair = (scenario.systems[0], scenario.systems[-1])
-        first = measure_first(scenario, pair, able, budget_s=60 * minutes, seed=seed)
-        chosen = [row["name"] for row in first["measurements"] if row["chosen"]]
-        first["commands"] = commands(chosen, 60 * minutes, scenario.cluster.gpus_per_node)
+    first = first_measurements(resolved.scenario, minutes=minutes, seed=seed)
+    if first is not None:
         data["measure_first"] = first
     text = dumps(data)
     if as_json:

@@ -83,13 +83,14 @@ class Jobs:
         self._turn = threading.Lock()
         self._executor: Executor | None = None
 
-    def ask(self, question: Any, name: str, work: Work) -> Mapping[str, Any] | Progress:
+    def ask(self, question: Any, name: str, work: Work, *, later: bool = False) -> Mapping[str, Any] | Progress:
         """The result of a study, or how far it is.
 
         Args:
             question: what is studied; with ``name`` it stands for the study.
             name: which study of it.
             work: does it.
+            later: begins it beside the request, however small it is.
 
         Raises:
             InputError: the study cannot be made, or too many others wait.
@@ -104,7 +105,9 @@ class Jobs:
                 job = self._jobs[key] = Job(key)
             job.asked_at = time.monotonic()
             self._jobs.move_to_end(key)
-        if begun:
+        if begun and later:
+            self._do_later(job, work)
+        elif begun:
             self._do(job, work, _at_once)
         job.settled.wait(PATIENCE_S)
         if job.error is not None:
@@ -143,8 +146,7 @@ class Jobs:
             job.result = work(partial(run, job))
         except _Long:
             # From the beginning: what was done so far is next to nothing.
-            threading.Thread(target=self._do, args=(job, work, self._in_processes), daemon=True).start()
-            job.settled.set()
+            self._do_later(job, work)
             return
         except Abandoned:
             job.cancelled = True
@@ -153,6 +155,10 @@ class Jobs:
         job.finished = True
         job.settled.set()
         self._forget()
+
+    def _do_later(self, job: Job, work: Work) -> None:
+        threading.Thread(target=self._do, args=(job, work, self._in_processes), daemon=True).start()
+        job.settled.set()
 
     def _forget(self) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ _MARGIN = {"l": 62}
 
 
 def training_losses(data: Mapping[str, Any], theme: Theme) -> Figure:
-    """The loss of every deterministic run over its steps, on a logarithmic axis.
+    """The loss of every deterministic run over its steps.
 
     Args:
         data: a record of ``hyscale_calibration.training``.
@@ -45,7 +45,7 @@ def training_losses(data: Mapping[str, Any], theme: Theme) -> Figure:
                 "line": {"color": SYSTEMS[index % len(SYSTEMS)], "width": _WIDTHS[min(index, len(_WIDTHS) - 1)]},
             }
         )
-    return _over_steps(data, traces, "cross-entropy", theme)
+    return _over_steps(data, traces, "cross-entropy", theme, {})
 
 
 def training_differences(data: Mapping[str, Any], theme: Theme) -> Figure:
@@ -74,7 +74,8 @@ def training_differences(data: Mapping[str, Any], theme: Theme) -> Figure:
                 "marker": {"color": SYSTEMS[index % len(SYSTEMS)], "size": 5},
             }
         )
-    return _over_steps(data, traces, "difference of losses over their size", theme)
+    powers = {"type": "log", "exponentformat": "power", "dtick": 1}
+    return _over_steps(data, traces, "difference of losses over their size", theme, powers)
 
 
 def _apart(data: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[list[int], list[float]]:
@@ -92,7 +93,13 @@ def _apart(data: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[list[int]
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _over_steps(data: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], title: str, theme: Theme) -> Figure:
+def _over_steps(
+    data: Mapping[str, Any],
+    traces: Sequence[Mapping[str, Any]],
+    title: str,
+    theme: Theme,
+    axis: Mapping[str, Any],
+) -> Figure:
     """Steps from left to right, with the length of documents from where it changes on."""
     longest = max((run["first_step"] + len(run["loss"]) for run in data["runs"].values()), default=0)
     shapes, notes, begin = [], [], 0
@@ -121,7 +128,7 @@ def _over_steps(data: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], ti
         y_title=title,
         legend=True,
         xaxis={"range": [0, longest]},
-        yaxis={"type": "log", "exponentformat": "power", "dtick": 1},
+        yaxis=dict(axis),
         margin=_MARGIN,
         shapes=shapes,
         annotations=notes,

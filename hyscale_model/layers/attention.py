@@ -76,10 +76,13 @@ def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Facto
     checkpointed = case.training.recompute == "full"
     store, load = _offload(selector) if checkpointed else ((), ())
     ahead = attend if checkpointed else (*learn, *teacher)
+    again = recomputed_selection(selector, selection)
+    # Kept indices are there at once: only the loss asks for scores, and no selection hides the gather of keys.
+    kept = selector.system.recompute_selection in KEEPS_INDICES
     return Block(
         name=f"{name}.core",
         forward=(*gathers, *selection, *store, *ahead),
-        recompute=(*load, *gathers, *recomputed_selection(selector, selection), *learn, *teacher),
+        recompute=(*load, *gathers, *((*learn, *again) if kept else (*again, *learn)), *teacher),
         backward=backward,
     )
 

@@ -138,7 +138,7 @@ def in_gluon(core: Core, tp: Number) -> bool:
 
 
 def shares_pass(core: Core, tp: Number) -> bool:
-    """Whether queries together save more than they cost: in Gluon, where values are columns of keys, or of few heads."""
+    """Whether queries together save more than they cost: in Gluon, where values are columns of keys, or few heads."""
     return (core.groups == 1 and core.heads / tp % GLUON_HEADS == 0) or core.heads / core.groups <= FEW_HEADS
 
 

@@ -7,7 +7,7 @@ the output head, the optimizer step. The peak is the largest sum over moments an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,23 @@ class StageMemory:
     stored: Number
     allocator: Number
     on_host: Number
+
+    def at_point(self, point: int) -> StageMemory:
+        """Of one of the points alone."""
+
+        def one(value: Number) -> Number:
+            varies = isinstance(value, np.ndarray) and value.ndim > 1 and value.shape[-2] > 1
+            return value[..., point : point + 1, :] if varies else value
+
+        return replace(
+            self,
+            totals=one(self.totals),
+            always={kind: one(value) for kind, value in self.always.items()},
+            at={key: one(value) for key, value in self.at.items()},
+            stored=one(self.stored),
+            allocator=one(self.allocator),
+            on_host=one(self.on_host),
+        )
 
     def peak(self) -> np.ndarray:
         """Largest total of any stage and moment, shape (points, draws)."""
@@ -134,11 +151,15 @@ def stage_memory(
     framework = framework + deepep_bytes(case, body)
     always = static_bytes(case, sizes, stages.held) | {"workspaces": workspaces, "framework": framework}
     found = Moments(case, sizes, stages, allocator)
-    moments = (*dict.fromkeys(moment for moment, _ in found.at), "optimizer step")
     fixed = sum(always.values())
+    sums: dict[str, Number] = {}
+    for (moment, _), value in found.at.items():
+        sums[moment] = sums.get(moment, fixed) + value
+    sums["optimizer step"] = fixed
+    moments = tuple(sums)
     totals = np.empty((ranks, len(moments), *shape))
-    for index, moment in enumerate(moments):
-        totals[:, index] = sum((value for (when, _), value in found.at.items() if when == moment), start=fixed)
+    for index, total in enumerate(sums.values()):
+        totals[:, index] = total
     on_host = host_state_bytes(case, sizes, stages.held) + found.on_host
     return StageMemory(moments, totals, always, found.at, found.stored, allocator, on_host)
 

@@ -8,6 +8,8 @@ A group of g ranks with m of them on a node moves, for a payload of B bytes,
                                  over NVLink, at most at the rate its SMs copy, where a token goes to n nodes, r ranks
     send                         B over an adapter, or NVLink inside a node
     to_host, from_host           B over PCIe or NVLink-C2C
+
+Inside a node filling the pipeline of a library adds the root of B times what calibration measured, 0 if it did not.
 Bus bandwidth is the link rate times the measured efficiency of the cluster (NCCL tests).
 """
 
@@ -40,28 +42,28 @@ class Network:
 
     def __init__(self, case: Scenario, sizes: Sizes, coefficients: Coefficients) -> None:
         self._case, self._sizes, self._coefficients = case, sizes, coefficients
-        self._costs: dict[Key, tuple[Number, Number]] = {}
-        self._numbers: dict[Key, tuple[int, int]] = {}
+        self._costs: dict[Key, tuple[Number, Number, Number]] = {}
+        self._numbers: dict[Key, tuple[int, ...]] = {}
         self._held: list[Transfer] = []
 
     def cost(self, transfer: Transfer) -> Cost:
         """Seconds of one collective; 0 over a single rank."""
-        per_byte, latency = self._terms(transfer)
+        terms = self._terms(transfer)
         payload = transfer.payload_bytes
-        if _over_points(per_byte) or _over_points(latency) or not varies_over_points_only(payload):
-            return Cost(rest=payload * per_byte + latency)
+        if any(map(_over_points, terms)) or not varies_over_points_only(payload):
+            return Cost(rest=_sum(terms, payload))
         key = _key(transfer)
         if key not in self._numbers:
-            self._numbers[key] = self._coefficients.register(per_byte), self._coefficients.register(latency)
-        byte, once = self._numbers[key]
-        return Cost({byte: payload, once: 1.0})
+            self._numbers[key] = tuple(map(self._coefficients.register, terms))
+        byte, once, root = self._numbers[key]
+        return Cost({byte: payload, once: 1.0, root: payload**0.5})
 
     def seconds(self, transfer: Transfer) -> Number:
         """Seconds of one collective, broadcastable to (points, draws)."""
-        per_byte, latency = self._terms(transfer)
-        return transfer.payload_bytes * per_byte + latency
+        return _sum(self._terms(transfer), transfer.payload_bytes)
 
-    def _terms(self, transfer: Transfer) -> tuple[Number, Number]:
+    def _terms(self, transfer: Transfer) -> tuple[Number, Number, Number]:
+        """Seconds a byte, once, and a root of a byte."""
         key = _key(transfer)
         if key not in self._costs:
             # Copies that are arrays count by identity, so the transfer is held.
@@ -69,14 +71,20 @@ class Network:
             self._costs[key] = self._cost(transfer)
         return self._costs[key]
 
-    def _cost(self, transfer: Transfer) -> tuple[Number, Number]:
+    def _cost(self, transfer: Transfer) -> tuple[Number, Number, Number]:
         cluster = self._case.cluster
         if transfer.group == "host":
-            return 1 / (cluster.gpu.host_bytes_per_s * cluster.pcie_efficiency), 0.0
+            return 1 / (cluster.gpu.host_bytes_per_s * cluster.pcie_efficiency), 0.0, 0.0
         ranks = group(transfer.group, self._case, self._sizes)
         if transfer.kind == "deepep":
-            return deepep_cost(ranks, cluster, transfer.node_copies, transfer.rank_copies)
-        return cost(transfer.kind, ranks, cluster)
+            return *deepep_cost(ranks, cluster, transfer.node_copies, transfer.rank_copies), 0.0
+        inside = where(ranks.nodes > 1, 0.0, 1.0) * where(ranks.size > 1, 1.0, 0.0)
+        return *cost(transfer.kind, ranks, cluster), inside * cluster.nvlink_ramp_s_per_root_byte
+
+
+def _sum(terms: tuple[Number, Number, Number], payload: Number) -> Number:
+    per_byte, latency, per_root = terms
+    return payload * per_byte + latency + payload**0.5 * per_root
 
 
 def _key(transfer: Transfer) -> Key:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
 
 RESOURCES = ("tensor", "sm", "hbm")
+_UNCERTAIN = {origin: place for place, origin in enumerate(ORIGINS)}
 
 # Filling and emptying a tile of a product takes as long as so many steps of its sum in 16 bit on an SM of 4,096 FLOP a
 # clock, twice as many in 8 bit: DeepGEMM on H800 keeps 1,470, 1,166 and 748 TFLOP/s at depths of 16,384, 1,536 and 512
@@ -71,7 +73,7 @@ class _Scaled:
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Resources:
     """What a family uses: seconds per FLOP, per unit of work in the SMs and per byte, and of a launch.
 
@@ -87,19 +89,24 @@ class _Resources:
     serial: np.ndarray
     turns: bool
 
+    @cached_property
+    def is_drawn_alone(self) -> bool:
+        """Whether rates vary over draws, and not over points."""
+        scaled = [self.hbm, *([self.tensor] if self.tensor else []), *(each for path in self.sm for _, each in path)]
+        return all(each.values.shape[0] == 1 for each in scaled)
+
     def used(
         self, operation: Operation, sms: int, flops: Number
     ) -> list[tuple[str, tuple[tuple[_Scaled, Number], ...]]]:
         """Coefficients and amounts by resource, with its name in ``RESOURCES``."""
-        turns = operation.turns(sms) if self.turns and operation.turns is not None else 1.0
-        passed = operation.passed_bytes if self.turns else 0.0
-        found: list[tuple[str, tuple[tuple[_Scaled, Number], ...]]] = [
-            ("hbm", ((self.hbm, operation.hbm_bytes - passed),))
-        ]
+        moved = operation.hbm_bytes - operation.passed_bytes if self.turns else operation.hbm_bytes
+        turns = operation.turns(sms) if self.turns and operation.turns is not None else None
+        found: list[tuple[str, tuple[tuple[_Scaled, Number], ...]]] = [("hbm", ((self.hbm, moved),))]
         if self.tensor:
-            found.append(("tensor", ((self.tensor, flops * turns),)))
+            found.append(("tensor", ((self.tensor, flops if turns is None else flops * turns),)))
         for path in self.sm:
-            found.append(("sm", tuple((each, _amount(operation, unit) * turns) for unit, each in path)))
+            amounts = [(each, _amount(operation, unit)) for unit, each in path]
+            found.append(("sm", tuple(amounts if turns is None else [(each, turns * part) for each, part in amounts])))
         return found
 
 
@@ -217,11 +224,10 @@ class Rates:
         """Seconds of an operation in a step: linear where one resource binds at every point and draw."""
         resources, by_resource = self._used(operation)
         used = [amounts for _, amounts in by_resource]
-        parts = [part for resource in used for part in resource]
         launches = operation.launches
         passed = operation.passed_bytes if resources.turns else 0.0
-        drawn_alone = all(each.values.shape[0] == 1 for each, _ in parts)
-        if drawn_alone and varies_over_points_only(launches, passed, *(amount for _, amount in parts)):
+        amounts = [amount for resource in used for _, amount in resource]
+        if resources.is_drawn_alone and varies_over_points_only(launches, passed, *amounts):
             binding = _binding(used)
             if binding is not None:
                 linear = {
@@ -248,8 +254,8 @@ class Rates:
 
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""
-        parts, kernel = self._kernel(operation, _first)
-        resource, longest = max(parts, key=lambda part: (part[1], -RESOURCES.index(part[0])))
+        parts, kernel = self._kernel(operation, _first, _first_nominal)
+        resource, longest = parts[0] if len(parts) == 1 else max(parts, key=_longest)
         precision = "fp8" if _first(operation.fp8) else "bf16"
         floor = max(
             _first(operation.flops) / _peak(self.gpu, precision),
@@ -261,19 +267,20 @@ class Rates:
         else:
             beyond = bool(self._is_beyond(operation, parts, kernel, _first))
             origin = family.fitted.origin_on(self.gpu, resource, beyond)
-        return Nominal(float(_first(self._in_step) * kernel), float(floor), resource, origin)
+        return Nominal(_first(self._in_step) * kernel, float(floor), resource, origin)
 
     def is_beyond(self, operation: Operation) -> Number:
         """Whether a kernel's nominal time lies outside what its law was fitted to: a bool, or one a point ``[points,
         1]``."""
-        if not self.has_measured(operation.family):
+        if operation.family not in self.measured:
             return False
-        return self._is_beyond(operation, *self._kernel(operation, _each_first), _each_first)
+        return self._is_beyond(operation, *self._kernel(operation, _each_first, _each_nominal), _each_first)
 
-    def has_measured(self, family: str) -> bool:
-        """Whether a family's law was fitted on this very GPU."""
-        fitted = self.profile.family(family).fitted
-        return fitted is not None and fitted.gpu == self.gpu.name
+    @cached_property
+    def measured(self) -> frozenset[str]:
+        """Families whose law was fitted on this very GPU."""
+        fitted = {name: family.fitted for name, family in self.profile.families.items()}
+        return frozenset(name for name, each in fitted.items() if each is not None and each.gpu == self.gpu.name)
 
     def _is_beyond(
         self,
@@ -284,20 +291,24 @@ class Rates:
     ) -> Number:
         """Of what ``_kernel`` gives. What has no work or launches nothing is no kernel: a wait for another rank's."""
         fitted = self.profile.family(operation.family).fitted
-        if fitted is None or fitted.gpu != self.gpu.name:
+        if fitted is None or operation.family not in self.measured:
             return False
         is_kernel = (maximum(*(each for _, each in parts)) > 0) & (of(operation.launches) > 0)
         return fitted.is_beyond(seconds) & is_kernel
 
-    def _kernel(self, operation: Operation, of: Callable[[Number], Number]) -> tuple[list[tuple[str, Number]], Number]:
-        """Seconds of a kernel by resource, and in all; ``of``: what is taken of arrays (points, draws)."""
+    def _kernel(
+        self, operation: Operation, of: Callable[[Number], Number], rate: Callable[[_Scaled], Number]
+    ) -> tuple[list[tuple[str, Number]], Number]:
+        """Seconds of a kernel by resource, and in all; ``of``: what is taken of arrays (points, draws), ``rate``: of
+        what is scaled."""
         resources, used = self._used(operation)
-        parts = [(name, sum(of(amount) * of(each.values) for each, amount in amounts)) for name, amounts in used]
-        longest = maximum(*(seconds for _, seconds in parts))
-        rest = sum(seconds for _, seconds in parts) - longest
+        parts = [(name, sum([of(amount) * rate(each) for each, amount in amounts])) for name, amounts in used]
+        times = [seconds for _, seconds in parts]
+        longest = maximum(*times)
+        rest = sum(times) - longest
         kernel = longest + of(resources.serial) * rest + of(operation.launches) * of(resources.launch_s)
         if resources.turns:
-            kernel = kernel + of(operation.passed_bytes) * of(resources.hbm.values)
+            kernel = kernel + of(operation.passed_bytes) * rate(resources.hbm)
         return parts, kernel
 
     def _scale(self, values: np.ndarray, serial_share: np.ndarray) -> _Scaled:
@@ -396,7 +407,11 @@ def _sampled(rate: Rate, name: str, draws: Draws) -> np.ndarray:
 
 def weakest(origins: Sequence[Origin]) -> Origin:
     """The least certain of several origins; its detail is that of the first such one."""
-    return max(origins, key=lambda origin: ORIGINS.index(origin.origin))
+    found = origins[0]
+    for origin in origins:
+        if _UNCERTAIN[origin.origin] > _UNCERTAIN[found.origin]:
+            found = origin
+    return found
 
 
 def _peak(gpu: Gpu, precision: str) -> float:
@@ -411,18 +426,22 @@ def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[
     if len(used) == 1:
         return used[0]
     least, most = [], []
+    numbers = True
     for resource in used:
         low: Number = 0.0
         high: Number = 0.0
         for each, amount in resource:
             low, high = low + amount * each.low, high + amount * each.high
+        numbers = numbers and not isinstance(low, np.ndarray)
         least.append(low)
         most.append(high)
-    if not any(isinstance(value, np.ndarray) for value in least):
+    if numbers:
         # Of numbers only the one with the largest least can be it; Python compares them in a hundredth of the time.
-        longest = max(range(len(used)), key=least.__getitem__)
-        others = (value for index, value in enumerate(most) if index != longest)
-        return used[longest] if all(value <= least[longest] for value in others) else None
+        longest = least.index(max(least))
+        for index, value in enumerate(most):
+            if value > least[longest] and index != longest:
+                return None
+        return used[longest]
     for index, resource in enumerate(used):
         if all(bool(np.all(least[index] >= other)) for other in most[:index] + most[index + 1 :]):
             return resource
@@ -430,7 +449,20 @@ def _binding(used: Sequence[tuple[tuple[_Scaled, Number], ...]]) -> tuple[tuple[
 
 
 def _first(value: Number) -> float:
-    return value[0, 0] if isinstance(value, np.ndarray) else value
+    # A number of Python, whose arithmetic costs a fifth of numpy's.
+    return value.item(0) if isinstance(value, np.ndarray) else value
+
+
+def _longest(part: tuple[str, Number]) -> tuple[Number, int]:
+    """What orders resources by time, and equal ones as in ``RESOURCES``."""
+    return part[1], -RESOURCES.index(part[0])
+
+
+_first_nominal = attrgetter("nominal")
+
+
+def _each_nominal(scaled: _Scaled) -> np.ndarray:
+    return scaled.values[:, :1]
 
 
 def _each_first(value: Number) -> Number:

@@ -27,6 +27,7 @@ LABELS: Mapping[str, str] = {
     "nvlink_efficiency": "share of NVLink reached",
     "pcie_efficiency": "share of PCIe reached",
     "nvlink_latency_s": "NVLink latency, s",
+    "nvlink_ramp_s_per_root_byte": "filling NVLink, s a root of bytes",
     "nic_latency_s": "network latency, s",
     "usd_per_gpu_hour": "US dollars a GPU hour",
     "gpus_per_node": "GPUs a node",

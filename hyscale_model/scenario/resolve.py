@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from hyscale_model.catalog import measured
 from hyscale_model.errors import InputError
@@ -99,7 +100,20 @@ def _resolve(root: Node, file: str, allow_files: bool, overrides: Sequence[str])
     if own is not None:
         scenario = replace(scenario, profile=own)
         found["profile"] = Origin("assumed", f"measured on {scenario.cluster.gpu.name}: the best there is for it")
+    links = _measured_links(scenario, root)
+    if links:
+        scenario = replace(scenario, cluster=replace(scenario.cluster, **links))
+        found |= {f"cluster.{name}": Origin("measured", f"collectives of profile {scenario.profile}") for name in links}
     return Resolved(scenario, found, file, tuple(problems.notes), tuple(restated), unresolved)
+
+
+def _measured_links(scenario: Scenario, root: Node) -> dict[str, Any]:
+    """Links of a node as the profile measured them over as many of the same GPUs; empty where a file states one."""
+    cluster, stated = scenario.cluster, root.child("cluster")
+    drawn = {assumption.path for assumption in scenario.assumptions}
+    if stated is None or any(stated.child(name) or f"cluster.{name}" in drawn for name in measured.LINKS):
+        return {}
+    return measured.links(scenario.profile, cluster.gpu.name, cluster.gpus_per_node, cluster.gpu.nvlink_bytes_per_s)
 
 
 def inherit(root: Node, allow_files: bool, seen: tuple[Path, ...] = ()) -> Node:

@@ -89,6 +89,9 @@ class Cluster:
         0.75, "all-gather over 8 H100 or H200 GPUs reaches 336 of 450 GB/s at 512 MiB (AIConfigurator NCCL tables)"
     )
     nvlink_latency_s: Positive = assumed(2e-6, "a 1 MiB all-gather over 8 H100 GPUs takes about 17 us: 2 us a step")
+    nvlink_ramp_s_per_root_byte: NotNegative = assumed(
+        0.0, "time to fill a collective's pipeline over NVLink, by the root of its bytes; nobody publishes it"
+    )
     nic_latency_s: Positive = assumed(5e-6, "InfiniBand or RoCE hop with NCCL proxy, a few microseconds a step")
     usd_per_gpu_hour: Positive | None = assumed(None, "no price given")
 

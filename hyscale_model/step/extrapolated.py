@@ -25,12 +25,14 @@ def extrapolated(case: Scenario, sizes: Sizes, priced: Priced, index: int, step:
         Whether it is so, shape (terms, points), in the order of ``TERMS``.
     """
     found = np.zeros((len(TERMS), step.seconds.shape[0]), dtype=bool)
+    if not priced.rates.measured:
+        return found
     own = priced.cases[index]
     for block, runs in zip(own.blocks, step.runs, strict=True):
         if runs.any():
             for term, beyond in priced.extrapolated(block, own.training).items():
                 found[ROW[term]] |= (runs > 0) & np.ravel(beyond)
-    if priced.rates.has_measured("optimizer"):
+    if "optimizer" in priced.rates.measured:
         found[ROW["optimizer"]] = _optimizer(case, sizes, priced.rates, step)
     # Of one layer no optimizer is timed.
     found &= step.terms[:, :, 0] > 0

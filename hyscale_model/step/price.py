@@ -21,6 +21,8 @@ from hyscale_model.scenario.schema import Scenario, Training
 from hyscale_model.step.graph import BlockTime, Clock, term_of, walk
 
 NETWORK_ORIGIN = Origin("published", "bus bandwidth of NCCL on the cluster's links")
+# Of a transfer only the origin is known apart from the step around it.
+NETWORK = Nominal(0.0, 0.0, "network", NETWORK_ORIGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,9 @@ class Priced:
             found: dict[str, Number] = {}
             for phase, tasks in running_phases(block, training):
                 for task in tasks:
-                    beyond = self.rates.is_beyond(task.work) if isinstance(task.work, Operation) else False
-                    if np.any(beyond):
+                    if isinstance(task.work, Operation) and task.work.family in self.rates.measured:
                         term = term_of(task, phase)
-                        found[term] = found.get(term, False) | beyond
+                        found[term] = found.get(term, False) | self.rates.is_beyond(task.work)
             self.beyond[key] = found
         return self.beyond[key]
 
@@ -146,19 +147,15 @@ def _walk_phases(block: Block, training: Training, clock: Clock) -> tuple[BlockT
 
 def _parts(block: Block, training: Training, nominal_of: Callable[[Operation], Nominal]) -> tuple[Part, ...]:
     """Sum a block's operations by term and resource, at the nominal point."""
-    found: dict[tuple[str, str], list[tuple[float, float, Origin]]] = {}
+    found: dict[tuple[str, str], tuple[float, float, Origin]] = {}
     for phase, tasks in running_phases(block, training):
         for task in tasks:
-            term = term_of(task, phase)
-            if isinstance(task.work, Operation):
-                nominal = nominal_of(task.work)
-                share = (nominal.seconds, nominal.floor_s, nominal.origin)
-                found.setdefault((term, nominal.resource), []).append(share)
+            nominal = nominal_of(task.work) if isinstance(task.work, Operation) else NETWORK
+            key = (term_of(task, phase), nominal.resource)
+            if key in found:
+                seconds, floor_s, origin = found[key]
+                origin = weakest([origin, nominal.origin])
+                found[key] = seconds + nominal.seconds, floor_s + nominal.floor_s, origin
             else:
-                found.setdefault((term, "network"), []).append((0.0, 0.0, NETWORK_ORIGIN))
-    return tuple(
-        Part(
-            term, resource, sum(row[0] for row in rows), sum(row[1] for row in rows), weakest([row[2] for row in rows])
-        )
-        for (term, resource), rows in found.items()
-    )
+                found[key] = nominal.seconds, nominal.floor_s, nominal.origin
+    return tuple(Part(*key, seconds, floor_s, origin) for key, (seconds, floor_s, origin) in found.items())

@@ -210,12 +210,10 @@ def finish_times(durations: np.ndarray, plan: Schedule) -> np.ndarray:
         plan: the graph.
     """
     finish = np.zeros((plan.durations.size + 1, durations.shape[1]))
-    finish[1:] = durations[plan.durations]
+    # Taking rows costs half as much as indexing them.
+    durations.take(plan.durations, axis=0, out=finish[1:], mode="clip")
     first = 1
     for end, needed in zip(plan.ends, plan.needs, strict=True):
-        ready = np.maximum(finish[needed[0]], finish[needed[1]])
-        for more in needed[2:]:
-            ready = np.maximum(ready, finish[more])
-        finish[first:end] += ready
+        finish[first:end] += np.maximum.reduce(finish.take(needed, axis=0))
         first = end
     return finish

@@ -128,17 +128,18 @@ def step_times(
     deferred = weight_gradients(priced, rates, shape) if puts_off.any() or mirrored else None
     exchanging = Exchanging(priced, networks, shape) if mirrored else None
     once = once_a_step(cases, sizes, networks, rates, [group.rank_counts for group in groups], shape)
-    seconds = np.empty(count * columns)
     stage_of = np.empty(count * columns, dtype=int)
-    terms = np.empty((len(NAMES), count * columns))
+    terms = np.zeros((len(NAMES), count * columns))
     hidden = {name: np.zeros(count * columns) for _, name in times.hidden}
+    # Of the passes, and of what is done once a step, on the critical rank; the last column is the slowest rank's.
+    passing, saved, waited, sending = np.zeros((4, count * columns))
+    optimizing, exchanging_s, offloading, copied, behind, last = np.zeros((6, count * columns))
     runs = np.zeros((len(priced.cases[0].blocks), count * columns))
     together = np.zeros((groups[0].pp, count * columns))
     waiting = np.zeros((2, max(group.counts.shape[0] for group in groups), count * columns))
     host = Host(priced, rates, shape)
     for group in groups:
         at = slice(None) if len(groups) == 1 else group.columns
-        saved: np.ndarray | float = 0.0
         passes = (forward[:, at], backward[:, at])
         waits = host.waits(group, *passes, at)
         if isinstance(scope, LayerScope):
@@ -149,53 +150,54 @@ def step_times(
             issue = group.counts @ host.forward[:, at] + (group.counts @ host.backward[:, at])[::-1]
             device = pair_seconds(group, pairs, sends[at])
             dual = dual_makespan(group, staged, waits, deferred[:, at], pairs, device, issue)
-            passing, stage = dual.seconds, dual.stage
+            passed, stage = dual.seconds, dual.stage
             pick = (stage, np.arange(stage.size))
-            saved, waited = dual.saved[pick], dual.waits[pick]
+            saved[at], waited[at] = dual.saved[pick], dual.waits[pick]
             hidden.setdefault(PAIRED_GROUP, np.zeros(count * columns))[at] += dual.hidden[pick]
             together[:, at] = dual.together
         else:
-            passing, stage = makespan(group, *staged)
-            waited = waits_of_ranks(group, waits)[stage, np.arange(stage.size)]
+            passed, stage = makespan(group, *staged)
+            pick = (stage, np.arange(stage.size))
+            waited[at] = waits_of_ranks(group, waits)[pick]
         if puts_off[at].any() and deferred is not None:
             without = zero_bubble_makespan(group, *staged, deferred[:, at])
-            passing = np.where(puts_off[at], without, passing)
+            passed = np.where(puts_off[at], without, passed)
         end = once[group.rank_counts.tobytes()].at(at)
         exchange = end.inner + shown_exchange(cases, group, (end.reduced, end.gathered), passes, at, columns)
         optimizer, offload = end.optimizer, end.offload
         if isinstance(scope, LayerScope):
             optimizer, exchange, offload = 0.0 * optimizer, 0.0 * exchange, 0.0 * offload
         ending = optimizer + exchange + offload
-        last = ending.max(axis=0)
+        passing[at], stage_of[at], last[at] = passed, stage, ending.max(axis=0)
         runs[:, at] = group.passes * group.rank_counts[stage].T
-        run = runs[:, at]
-        part = np.zeros((len(NAMES), stage.size))
-        for (block, term), values in times.terms.items():
-            part[ROW[term]] += run[block] * values[at]
-        for (block, name), values in times.hidden.items():
-            hidden[name][at] += run[block] * values[at]
-        part[ROW["ep_communication_exposed"]] -= saved
-        part[ROW["host_bound"]] = waited
         for index, wait in enumerate(waits):
             waiting[index][: wait.shape[0], at] = wait
-        if isinstance(scope, LayerScope) and "communication" not in scope.include:
-            part[EXPOSED] = 0.0
-            passing = part.sum(axis=0)
-        pick = (stage, np.arange(stage.size))
-        part[ROW["pp_communication_exposed"]] += sends_of_ranks(group)[stage] * sends[at]
-        idle = passing - part.sum(axis=0)
-        # A sum's rounding is no bubble.
-        part[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * passing, 0.0, idle)
-        part[ROW["optimizer"]] = optimizer[pick]
-        part[ROW["dp_communication_exposed"]] = exchange[pick]
-        part[ROW["offload"]] += offload[pick]
+        sending[at] = sends_of_ranks(group)[stage] * sends[at]
+        optimizing[at], exchanging_s[at], offloading[at] = optimizer[pick], exchange[pick], offload[pick]
         if end.hidden.any():
-            hidden.setdefault("host", np.zeros(count * columns))[at] += end.hidden[pick]
-        part[ROW["waiting"]] += last - ending[pick]
-        terms[:, at] = part
-        seconds[at] = passing + last
-        stage_of[at] = stage
+            hidden.setdefault("host", np.zeros(count * columns))
+        copied[at], behind[at] = end.hidden[pick], last[at] - ending[pick]
 
+    for (block, term), values in times.terms.items():
+        terms[ROW[term]] += runs[block] * values
+    for (block, name), values in times.hidden.items():
+        hidden[name] += runs[block] * values
+    if "host" in hidden:
+        hidden["host"] += copied
+    terms[ROW["ep_communication_exposed"]] -= saved
+    terms[ROW["host_bound"]] = waited
+    if isinstance(scope, LayerScope) and "communication" not in scope.include:
+        terms[EXPOSED] = 0.0
+        passing = terms.sum(axis=0)
+    terms[ROW["pp_communication_exposed"]] += sending
+    idle = passing - terms.sum(axis=0)
+    # A sum's rounding is no bubble.
+    terms[ROW["pp_bubble"]] = np.where(np.abs(idle) < 1e-12 * passing, 0.0, idle)
+    terms[ROW["optimizer"]] = optimizing
+    terms[ROW["dp_communication_exposed"]] = exchanging_s
+    terms[ROW["offload"]] += offloading
+    terms[ROW["waiting"]] += behind
+    seconds = passing + last
     late = puts_off | np.repeat([case.layout.schedule == "dualpipe" for case in cases], columns)
     put_off = np.where(late, 0.0 if deferred is None else deferred, np.zeros_like(forward))
     results = [

@@ -40,6 +40,7 @@ FREE = frozenset(
         "cluster.nic_efficiency",
         "cluster.nvlink_efficiency",
         "cluster.nvlink_latency_s",
+        "cluster.nvlink_ramp_s_per_root_byte",
         "cluster.nic_latency_s",
         "cluster.usd_per_gpu_hour",
         "cluster.gpu.hbm_bytes_per_s",

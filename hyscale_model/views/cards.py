@@ -243,10 +243,10 @@ def sentences(texts: Sequence[str]) -> Markup:
     return element("ul", *(element("li", text) for text in texts), class_="sentences")
 
 
-def command_box(command: str) -> Markup:
-    """A command to copy."""
-    button = element("button", "Copy", type="button", class_="small", data_copy="command")
-    return element("div", element("code", command, id="command"), button, class_="command")
+def command_box(command: str, name: str = "command") -> Markup:
+    """A command to copy; ``name`` is unique on the page."""
+    button = element("button", "Copy", type="button", class_="small", data_copy=name)
+    return element("div", element("code", command, id=name), button, class_="command")
 
 
 def origin_mark(origin: Any) -> Markup:

@@ -26,8 +26,13 @@ class Progress:
 
 # From how chunks are evaluated to the JSON of a study.
 Work = Callable[[Run], Mapping[str, Any]]
-# Does the work of that name, or tells how far it is.
-Study = Callable[[str, Work], Mapping[str, Any] | Progress]
+
+
+class Study(Protocol):
+    """Studies in the background."""
+
+    def __call__(self, name: str, work: Work, *, later: bool = False) -> Mapping[str, Any] | Progress:
+        """Does the work of that name, or tells how far it is; ``later``: whatever it is, the page does not wait."""
 
 
 class Profiles(Protocol):

@@ -1,21 +1,28 @@
-"""Sensitivity: which unknown moves the speed-up, what would leave no gain, and from which length each change pays."""
+"""Sensitivity: what moves the speed-up, what would leave no gain, where each change pays, what to measure first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hyscale_model import figures
 from hyscale_model.errors import InputError
 from hyscale_model.report.markup import Markup
-from hyscale_model.report.units import NOTHING, or_nothing, ratio, seconds, tokens
+from hyscale_model.report.units import NOTHING, interval, or_nothing, percent, ratio, seconds, tokens
+from hyscale_model.studies.measurements import first_measurements
+from hyscale_model.studies.measuring import LEAST_GAIN
 from hyscale_model.studies.sensitivity import sensitivity
-from hyscale_model.views.cards import Card, sentences, table, told
-from hyscale_model.views.page import Page
+from hyscale_model.views.cards import Card, Choice, command_box, pending, problem, sentences, table, told
+from hyscale_model.views.page import Page, Progress
+
+# Time for measurements that a reader may choose, in minutes.
+_MINUTES, _USUAL_MINUTES = ("2", "5", "10", "30", "60"), "10"
+_MOST_OTHERS = 5
 
 
 def build(page: Page) -> list[Card]:
-    """A tornado of the unknowns, and two tables."""
+    """A tornado of the unknowns, two tables, and what to measure first."""
     try:
         data = sensitivity(page.resolved, draws=page.data["draws"], seed=page.data["seed"])
     except InputError as error:
@@ -60,7 +67,62 @@ def build(page: Page) -> list[Card]:
                 wide=True,
             )
         )
-    return cards
+    return [*cards, *_first(page)]
+
+
+def _first(page: Page) -> list[Card]:
+    """What to measure first, once it is known; no card where nothing can be measured."""
+    minutes = page.options.get("minutes", "")
+    minutes = minutes if minutes in _MINUTES else _USUAL_MINUTES
+    scenario, seed = page.resolved.scenario, page.data["seed"]
+
+    def work(_run: object = None) -> Mapping[str, Any]:
+        return first_measurements(scenario, minutes=float(minutes), seed=seed) or {}
+
+    choices = (Choice("minutes", "Time", {each: f"{each} minutes" for each in _MINUTES}, minutes),)
+    card = Card(
+        name="measure-first",
+        title=f"What to measure first on your {scenario.cluster.gpu.name}",
+        about="Of what is open in the speed-up, the share that each benchmark takes away behind those before it.",
+        choices=choices if page.study is not None else (),
+        wide=True,
+    )
+    try:
+        found = work() if page.study is None else page.study(f"measure first {minutes}", work, later=True)
+    except InputError as error:
+        return [replace(card, content=(problem(error),))]
+    if not found:
+        return []
+    if isinstance(found, Progress):
+        return [replace(card, content=(pending(found),))]
+    boxes = [command_box(each, f"measure-{number}") for number, each in enumerate(found["commands"], start=1)]
+    return [replace(card, content=(_measurements(found), sentences(_expected(found)), *boxes), csv="measure-first")]
+
+
+def _measurements(found: Mapping[str, Any]) -> Markup:
+    rows = [
+        [
+            row["name"],
+            percent(row["gain"]),
+            f"{row['seconds']:.0f} s",
+            "yes" if row["chosen"] else NOTHING,
+        ]
+        for row in found["measurements"]
+        if row["chosen"] or row["gain"] >= LEAST_GAIN
+    ]
+    return table("measure-first", ["benchmark", "of the variance", "takes about", "chosen"], rows)
+
+
+def _expected(found: Mapping[str, Any]) -> list[str]:
+    """What the measurements bring, and what none of them settles."""
+    now, then = (interval(found[each], ratio) for each in ("now", "then"))
+    texts = ["Nothing that can be measured in this time would narrow it."]
+    if found["commands"]:
+        texts = [f"With these the interval is expected to narrow from {now} to {then}."]
+    others = ", ".join(f"{row['input']} {percent(row['share'])}" for row in found["others"][:_MOST_OTHERS])
+    if others:
+        texts.append(f"No benchmark settles {others}: decide them, or fit a step of your own (hyscale fit-run).")
+    return texts
 
 
 def _vanishing(data: Mapping[str, Any]) -> Markup:

@@ -25,10 +25,11 @@ PICTURES = {
     "decision": ("view=decision", 1280, 900, "light"),
     "calibration": ("view=calibration&view.family=index_scoring.filter", 1280, 900, "light"),
     "evidence": ("view=evidence", 1280, 900, "light"),
+    "training": ("view=evidence", 1280, 900, "light"),
     "telephone": (f"layout.vpp=3&{PINNED}", 390, 844, "light"),
 }
 # Where a picture begins, if not at the top of the page.
-SCROLLED = {"search": "#head-front"}
+SCROLLED = {"search": "#head-front", "training": "#head-training-losses"}
 # A search takes seconds, on a busy machine many.
 PATIENCE_MS = 180_000
 

@@ -8,6 +8,7 @@ from hyscale_model import catalog
 from hyscale_model.catalog import measured
 from hyscale_model.dashboard.offer import FIRST
 from hyscale_model.scenario import read_scenario
+from hyscale_model.studies.measurements import first_measurements
 from hyscale_model.views import VIEWS
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -53,6 +54,7 @@ CHOICES = {
     "network": ("network-group", "ep"),
     "timeline": ("stage", "0"),
     "sweep": ("metric", "step_time_s"),
+    "sensitivity": ("minutes", "60"),
     "decision": ("tokens", "1e12"),
     "calibration": ("family", "gemm"),
     "evidence": ("group", "collectives"),
@@ -135,6 +137,18 @@ def test_a_search_ends_with_a_front(open_page):
     page.wait_for_selector("#table-layouts tbody tr")
     assert page.locator("#head-front h2").inner_text() == "The best layouts"
     assert "layouts on 512 GPUs" in page.inner_text("#head-front")
+
+
+def test_what_to_measure_first_is_told_with_what_to_type(open_page):
+    page = open_page(f"?scenario={FIRST}&view=sensitivity&view.minutes=2")
+    page.wait_for_selector("#table-measure-first tbody tr")
+    scenario = read_scenario(catalog.path("published", FIRST)).scenario
+    wanted = first_measurements(scenario, minutes=2)
+    assert page.locator("[id^=measure-]").all_inner_texts() == wanted["commands"]
+    chosen = [row["name"] for row in wanted["measurements"] if row["chosen"]]
+    rows = page.locator("#table-measure-first tbody tr", has_text="yes").all_inner_texts()
+    assert [row.split()[0] for row in rows] == chosen
+    assert "minutes" in page.inner_text("#choices-measure-first")
 
 
 def test_the_address_restores_the_page(open_page):

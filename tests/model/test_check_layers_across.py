@@ -107,10 +107,9 @@ def test_hidden_gathers_are_those_of_latents_and_the_rest_is_exposed(profile):
     assert hidden["hidden_s"]["nominal"] + hidden["exposed_s"]["nominal"] == pytest.approx(
         exposed["exposed_s"]["nominal"]
     )
-    # Two gathers of latents of 576 values of the 704 that are gathered twice and scattered once.
-    assert hidden["hidden_s"]["nominal"] / exposed["exposed_s"]["nominal"] == pytest.approx(
-        2 * 576 / (3 * 704), rel=0.01
-    )
+    # One gather of latents, that of the forward: 576 of the 704 values that are gathered twice and scattered once, but
+    # for latency and the filling of links.
+    assert hidden["hidden_s"]["nominal"] / exposed["exposed_s"]["nominal"] == pytest.approx(576 / (3 * 704), rel=0.07)
 
 
 def test_exposed_bytes_are_those_of_the_ring(profile):
@@ -118,6 +117,8 @@ def test_exposed_bytes_are_those_of_the_ring(profile):
     cluster = shared_scenario(GLM, "h200").cluster
     moved = 3 * 704 * 2 * GLM.layer.length / 2
     seconds = moved / (cluster.gpu.nvlink_bytes_per_s * cluster.nvlink_efficiency) + 6 * cluster.nvlink_latency_s
+    roots = 3 * sum((width * 2 * GLM.layer.length) ** 0.5 for width in (128, 576))
+    seconds += roots * cluster.nvlink_ramp_s_per_root_byte
     assert found == pytest.approx(seconds)
 
 
@@ -149,3 +150,31 @@ def test_the_page_tells_what_was_predicted_in_advance():
         known = [megatron["time_s"], hyscale["time_s"], megatron["exposed_s"], hyscale["exposed_s"]]
         told = [1e-3 * float(each.replace(",", "")) for each in shown]
         assert told == pytest.approx([each["nominal"] for each in known], rel=0.01)
+
+
+def test_the_page_tells_what_was_measured():
+    root = Path(__file__).parents[2]
+    results = root / "calibration/hyscale_calibration/results"
+    ahead = json.loads((results / "predicted/layers-cp/h200.json").read_text())["rows"]
+    predicted = {row["id"]: row for row in ahead}
+    page = (root / "docs/calibration.md").read_text()
+    lines = re.findall(r"^\| ([\d,]+) \| `(\w+)` \| (hidden|exposed) \| (.*) \|$", page, re.MULTILINE)
+    told = {(int(tokens.replace(",", "")), system, how): cells for tokens, system, how, cells in lines}
+    rows = [row for file in results.glob("h200-sxm/layers-cp2*.json") for row in json.loads(file.read_text())["rows"]]
+    assert len(rows) == len(told)
+    for row in rows:
+        how = {"behind_selection": "hidden", "none": "exposed"}[row["cp_overlap"]]
+        length, system, shown = row["shape"]["L"], row["system"], row["communication"]
+        in_advance = predicted[f"glm-5.1 dsa {length}/2 {system}, gathers {how}"]
+        known = [
+            row["median_ms"],
+            1e3 * in_advance["time_s"]["nominal"],
+            shown["exposed_transfer_ms"],
+            1e3 * in_advance["exposed_s"]["nominal"],
+            shown["hidden_ms"],
+            100 * row["contention"]["lost_per_s"],
+            row["peak_bytes"] / 2**30,
+        ]
+        numbers = [float(cell.split()[0].replace(",", "")) for cell in told[length, system, how].split(" | ")]
+        assert numbers == pytest.approx(known, rel=0.01, abs=0.006)
+        assert row["selected_as_one_process"] == 1 or system != "hyscale"

@@ -37,6 +37,21 @@ def test_a_short_study_is_there_at_once_and_remembered(jobs, resolve):
     assert jobs.ask("another", "sweep", lambda run: {"other": 1}) == {"other": 1}
 
 
+def test_a_page_does_not_wait_for_what_can_come_later(jobs):
+    may_end = threading.Event()
+
+    def work(run):
+        may_end.wait(60)
+        return {"found": 1}
+
+    found = jobs.ask("question", "first", work, later=True)
+    assert isinstance(found, Progress)
+    assert jobs.progress(found.job) < 1
+    may_end.set()
+    assert finished(jobs, "question", "first", lambda run: pytest.fail("done twice")) == {"found": 1}
+    assert jobs.progress(found.job) == 1
+
+
 @pytest.mark.slow
 def test_a_long_study_gives_what_the_command_line_gives(jobs, resolve, monkeypatch):
     monkeypatch.setattr(module, "FEW_CHUNKS", 0)

@@ -10,6 +10,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.figures.sweeps import METRICS
 from hyscale_model.scenario import read_scenario
 from hyscale_model.studies.axes import Axes
+from hyscale_model.studies.measurements import first_measurements
 from hyscale_model.traffic import traffic
 from hyscale_model.views import evidence
 from hyscale_model.views.sweep import FIELDS, MOST_POINTS, usual_values
@@ -139,3 +140,28 @@ def test_a_profile_that_is_not_there_is_told(shown):
 def test_every_check_group_is_shown_without_being_named():
     source = inspect.getsource(evidence)
     assert not [group for group in GROUPS if f'"{group}"' in source]
+
+
+def test_what_to_measure_first_is_what_the_command_line_says(shown, resolve):
+    wanted = first_measurements(resolve().scenario, minutes=2)
+    _, texts = shown("sensitivity", {"minutes": "2"})
+    body = texts["body-measure-first"]
+    for number, command in enumerate(wanted["commands"], start=1):
+        assert f'<code id="measure-{number}">{command}</code>' in body
+    chosen = re.findall(r"<td[^>]*>([^<]*)</td>(?:<td[^>]*>[^<]*</td>){2}<td[^>]*>yes</td>", body)
+    assert chosen == [row["name"] for row in wanted["measurements"] if row["chosen"]]
+    assert chosen
+    assert "the interval is expected to narrow from" in body
+    # A report has all of it; a page shows the rest first.
+    jobs = Jobs()
+    try:
+        assert "data-job" in shown("sensitivity", jobs=jobs)[1]["body-measure-first"]
+    finally:
+        jobs.close()
+
+
+def test_without_calibration_there_is_nothing_to_measure(shown, monkeypatch):
+    monkeypatch.setattr("hyscale_model.studies.measurements.measurements", lambda gpu: [])
+    cards, _ = shown("sensitivity")
+    assert "measure-first" not in cards
+    assert "tornado" in cards

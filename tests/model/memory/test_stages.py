@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 from hyscale_model.errors import InputError
 from hyscale_model.families import anatomy, count_parameters
 from hyscale_model.prediction import MEMORY_KINDS
+from hyscale_model.rates.draws import Draws
 from hyscale_model.step.orders import rank_order
 from hyscale_model.step.pipeline import Structure
 from hyscale_model.summary import verdict
@@ -237,3 +240,17 @@ def test_queues_of_deepep_grow_with_the_nodes(predicted, ranks, expected):
     ]
     queues, none = (each["at_peak_bytes"]["framework"] for each in held)
     assert (queues - none) / 2**30 == pytest.approx(expected, rel=0.02)
+
+
+def test_a_point_of_a_batch_is_what_it_is_alone(evaluate, resolve):
+    scenario = resolve("training.recompute=none").scenario
+    system = scenario.systems[0]
+    rows = (8192, 2048, 512)
+    evaluator = evaluate(scenario, draws=Draws(3)).evaluator
+    batch = evaluator.memory(replace(system, table_rows=np.array(rows)[:, None]))
+    for point, size in enumerate(rows):
+        alone, own = evaluator.memory(replace(system, table_rows=size)), batch.at_point(point)
+        assert np.array_equal(own.totals, alone.totals)
+        assert np.array_equal(own.nominal_kinds(), alone.nominal_kinds())
+        assert own.nominal_on_host() == alone.nominal_on_host()
+        assert np.array_equal(own.nominal_stored(), alone.nominal_stored())

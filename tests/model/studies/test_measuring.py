@@ -7,11 +7,11 @@ import pytest
 
 from hyscale_model import catalog
 from hyscale_model.batch import draw_assumptions
-from hyscale_model.cli.measurements import COLLECTIVES, measurements
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import profile_of
 from hyscale_model.scenario import read_scenario
+from hyscale_model.studies.measurements import COLLECTIVES, measurements
 from hyscale_model.studies.measuring import DRAWS, Measurement, _Effect, _Remaining, measure_first
 
 NAME = "glm-5.1-1m-512xh20"

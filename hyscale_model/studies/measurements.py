@@ -1,12 +1,13 @@
-"""What ``hyscale calibrate`` can measure, for the study that says what to measure first."""
+"""What ``hyscale calibrate`` can measure, which of it to measure first, and what to type for that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hyscale_model.rates.load import gpu_named
-from hyscale_model.scenario.schema import Gpu
-from hyscale_model.studies.measuring import Measurement
+from hyscale_model.scenario.schema import Gpu, Scenario
+from hyscale_model.studies.measuring import Measurement, measure_first
 
 # Estimates of a plan are for this GPU; another takes longer by what it is slower in.
 ESTIMATED_ON = "h200"
@@ -15,6 +16,20 @@ COLLECTIVES_S = 60.0
 COLLECTIVES = "collectives"
 PROFILE = "mine.json"
 LINKS = frozenset({"cluster.nic_efficiency", "cluster.alltoall_efficiency", "cluster.nvlink_efficiency"})
+
+
+def first_measurements(scenario: Scenario, *, minutes: float, seed: int = 0) -> dict[str, Any] | None:
+    """``measure_first`` of what can be measured on the scenario's GPU, for its last system over its first.
+
+    Beside its JSON there are ``commands`` to type. None where there is no time, or no calibration installed.
+    """
+    able = measurements(scenario.cluster.gpu) if minutes else []
+    if not able:
+        return None
+    pair = scenario.systems[0], scenario.systems[-1]
+    found = measure_first(scenario, pair, able, budget_s=60 * minutes, seed=seed)
+    chosen = [row["name"] for row in found["measurements"] if row["chosen"]]
+    return found | {"commands": commands(chosen, 60 * minutes, scenario.cluster.gpus_per_node)}
 
 
 def measurements(gpu: Gpu) -> list[Measurement]:
