@@ -1,5 +1,7 @@
 """What a layer's backward holds in memory, counted in what runs, beside what the model counts."""
 
+import gc
+
 import pytest
 import torch
 from hyscale_calibration.layers import measure
@@ -18,9 +20,9 @@ from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.launches import between_launches
 from hyscale_model.batch import case_of
 
-# Model, kind of layer, ranks: one, five and 8.5 launches of queries.
+# Model, kind of layer, tokens and ranks: one launch, four, five and a bit, eight and a half.
 MEASURED = [
-    ("glm-5.1", "dsa", 1048576, 512),
+    ("glm-5.1", "dsa", 262144, 128),
     ("glm-5.1", "dsa", 1048576, 128),
     ("deepseek-v4-flash", "csa", 1048576, 32),
     ("qwen3.8-flash-next", "qsa", 1048576, 32),
@@ -30,7 +32,8 @@ MEASURED = [
 @pytest.mark.parametrize("system", ["megatron", "hyscale"])
 @pytest.mark.parametrize(("model", "kind", "length", "ranks"), MEASURED)
 def test_launches_leave_what_the_model_counts(model, kind, length, ranks, system):
-    scenario = layer_scenario(Layer(model=model, layer=kind, system=system, length=length, ranks=ranks, shared_keys=0.9), "h200")
+    layer = Layer(model=model, layer=kind, system=system, length=length, ranks=ranks, shared_keys=0.9)
+    scenario = layer_scenario(layer, "h200")
     case = case_of(scenario, scenario.systems[0])
     core, sizes = anatomy(case.model).attention(kind).core, Sizes.of(case)
     heads = core.heads // core.groups
@@ -83,6 +86,8 @@ def test_a_backward_holds_what_was_returned_twice_and_zeros_for_outputs_that_not
     given = api.gradients
 
     def counted(*arguments, **options):
+        # The interpreter of kernels holds their arguments in cycles.
+        gc.collect()
         n, hidden = bench.x.shape
         zeros = (n, arguments[0].indices.shape[-1])
         seen.append((alive.count((n, hidden), torch.bfloat16), alive.count(zeros, torch.float32)))
@@ -91,5 +96,5 @@ def test_a_backward_holds_what_was_returned_twice_and_zeros_for_outputs_that_not
     monkeypatch.setattr(api, "gradients", counted)
     with alive:
         bench.step()
-    # The normed input too.
-    assert seen == [(3, 1)]
+    # The input and what its norm made of it too.
+    assert seen == [(4, 1)]

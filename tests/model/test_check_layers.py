@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyscale_model.checks import check, layers
+from hyscale_model.checks import check, layers, layers_across
 from hyscale_model.checks.layers import Layer, layer_scenario, predict_layer
 from hyscale_model.checks.layers_ahead import layers as all_layers
 from hyscale_model.checks.layers_ahead import predictions
@@ -44,6 +44,7 @@ def recorded(monkeypatch):
     rows = []
     data = {"gpu": "h200", "kernel_hash": "x", "together": TOGETHER, "rows": rows}
     monkeypatch.setattr(layers, "_measured", lambda: [("h200", "results/h200-sxm/layers.json", data)])
+    monkeypatch.setattr(layers_across, "recorded", lambda: iter(()))
     return rows
 
 
