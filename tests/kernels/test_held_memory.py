@@ -14,11 +14,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from hyscale_model.batch import case_of
 from hyscale_model.checks.layers import Layer, layer_scenario
 from hyscale_model.families import anatomy
 from hyscale_model.layers.sizes import Sizes
 from hyscale_model.memory.launches import between_launches
-from hyscale_model.batch import case_of
 
 # Model, kind of layer, tokens and ranks: one launch, four, five and a bit, eight and a half.
 MEASURED = [
@@ -67,9 +67,7 @@ class _Alive(TorchDispatchMode):
         return found
 
     def count(self, shape, dtype):
-        storages = {
-            held.cdata for held, made, of in self.made if (made, of) == (shape, dtype) and not held.expired()
-        }
+        storages = {held.cdata for held, made, of in self.made if (made, of) == (shape, dtype) and not held.expired()}
         return len(storages)
 
 

@@ -26,7 +26,8 @@ def profile():
 def measured(layer, profile, *, slower=1.0, larger=1.0):
     """A row as a machine would record it that does what the profile says."""
     found = predict_layer(layer, "h200", profile, 0, 0)
-    phases = {phases[0]: slower * 1e3 * float(found.parts[name][0, 0]) for name, (phases, _) in layers.PARTS.items()}
+    parts = layers.parts_of(layer)
+    phases = {phases[0]: slower * 1e3 * float(found.parts[name][0, 0]) for name, (phases, _) in parts.items()}
     return {
         "model": layer.model,
         "layer": layer.layer,
@@ -147,3 +148,14 @@ def test_the_page_tells_the_bars():
         (reached, met) = re.search(rf"^\| {text} at most \d+ % \| ([\d.]+) % \| (.+?) \|$", PAGE, re.MULTILINE).groups()
         assert float(reached) == pytest.approx(100 * bar["value"], abs=0.06)
         assert ("no" in met) != bar["passed"]
+
+
+def test_lists_of_pairs_are_told_where_both_sides_have_them(recorded, profile):
+    recorded += [measured(replace(GLM, system=name), profile) for name in ("megatron", "hyscale")]
+    parts = [row for row in check(("layers",), draws=0)["rows"] if row["split"] == "part"]
+    told = {(row["id"].split()[3][:-1], row["family"].partition(": ")[2]) for row in parts}
+    both = "sparse attention recompute and backward"
+    assert ("hyscale", both) in told
+    assert ("megatron", both) not in told
+    assert [system for system, part in told if part == "sparse attention backward"] == ["megatron"]
+    assert all(abs(row["error"]) < 1e-9 for row in parts)
