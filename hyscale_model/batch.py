@@ -110,8 +110,19 @@ def case_of(scenario: Scenario, system: System) -> Scenario:
 
 
 def draw_assumptions(scenario: Scenario, draws: Draws) -> dict[str, np.ndarray]:
-    """Values of every assumption, shape (1, draws + 1); the scenario's own value in the nominal column."""
-    return {item.path: _draw(item, value_at(scenario, item.path), draws) for item in scenario.assumptions}
+    """Values of every assumption, shape (1, draws + 1); the scenario's own value in the nominal column.
+
+    Systems for which the same is assumed share one array: what depends on it is then built once for all of them.
+    """
+    found: dict[str, np.ndarray] = {}
+    shared: dict[tuple[Any, ...], np.ndarray] = {}
+    for item in scenario.assumptions:
+        nominal = value_at(scenario, item.path)
+        values = _draw(item, nominal, draws)
+        if item.path.startswith("systems."):
+            values = shared.setdefault((generic(item.path), *values[0].tolist()), values)
+        found[item.path] = values
+    return found
 
 
 def _draw(item: Assumption, nominal: Any, draws: Draws) -> np.ndarray:
@@ -149,10 +160,7 @@ def split_structure(values: Values, draws: Draws) -> Iterator[tuple[dict[str, An
     rows = list(zip(*(np.broadcast_to(values[p], (1, draws.width))[0].tolist() for p in structural), strict=True))
     for row in dict.fromkeys(rows):
         columns = [index for index, other in enumerate(rows) if other == row]
-        group = {
-            path: array[:, columns] if array.shape[1] > 1 else array
-            for path, array in values.items()
-            if path not in structural
-        }
+        kept = {id(array): array[:, columns] if array.shape[1] > 1 else array for array in values.values()}
+        group = {path: kept[id(array)] for path, array in values.items() if path not in structural}
         group.update(zip(structural, row, strict=True))
         yield group, replace(draws, columns=tuple(columns))

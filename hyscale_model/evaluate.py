@@ -147,9 +147,9 @@ class _Group:
         return self._cases[id(system)][1]
 
     def _sizes_of(self, case: Scenario) -> Sizes:
-        """Sizes, shared by systems that differ in neither layout, training nor causal skipping."""
-        skip = case.systems[0].causal_skip
-        key = (id(case.layout), id(case.training), id(skip) if isinstance(skip, np.ndarray) else skip)
+        """Sizes, shared by systems that differ in neither layout nor precision of scoring."""
+        precision = case.training.index_precision
+        key = (id(case.layout), id(precision) if isinstance(precision, np.ndarray) else precision)
         if key not in self._sizes:
             self._sizes[key] = case, Sizes.of(case)
         return self._sizes[key][1]
@@ -178,9 +178,11 @@ class _Group:
 
     def memory(self, system: System) -> StageMemory:
         case, sizes, shape = self.case(system)
-        key = (id(case.layout), *shape)
+        # What ranks hold varies with what the batch varies, and with a layout of the system's own.
+        own = shape if case.layout is not self.scenario.layout else (self._points, shape[1])
+        key = (id(case.layout), *own)
         if key not in self._stages:
-            self._stages[key] = stages_of(case, self._pipeline(case, sizes, shape), shape)
+            self._stages[key] = stages_of(case, self._pipeline(case, sizes, own), own)
         framework, allocator = (self._rates.factor(name) for name in ("framework_bytes", "allocator_overhead"))
         return stage_memory(case, sizes, self._stages[key], shape, framework, allocator)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -28,18 +28,9 @@ def nearest_feasible(
     where nothing fits.
     """
     candidates = list(_candidates(scenario, system))
-    # Most often the first one fits, and one alone takes less than half of the time of all.
-    for batch in (candidates[:1], candidates[1:]):
-        found = _first_fitting(scenario, system, batch, evaluator) if batch else None
-        if found is not None:
-            return found
-    return None
-
-
-def _first_fitting(
-    scenario: Scenario, system: System, candidates: Sequence[tuple[dict[str, Any], System]], evaluator: Evaluator
-) -> tuple[dict[str, Any], System, StageMemory] | None:
-    """The first of some candidates that fits; they are one batch, their settings its points."""
+    if not candidates:
+        return None
+    # All candidates are one batch: their settings are points.
     rows = np.array([candidate.table_rows for _, candidate in candidates])[:, None]
     own = scenario.training.gradient_precision
     precisions = np.array([candidate.training.get("gradient_precision", own) for _, candidate in candidates])[:, None]

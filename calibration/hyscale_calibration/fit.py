@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_calibration.work import Work
-from hyscale_model.rates.law import PRECISIONS, Law, Peaks, Workload, seconds
+from hyscale_model.rates.law import ALONE, PATHS, PRECISIONS, Law, Peaks, Workload, seconds
 
 INTERVAL = 0.8
 # Scatter of single points that is expected; weighs points against priors.
@@ -32,6 +32,8 @@ PRIORS: Mapping[str, tuple[float, float, float, float]] = {
     "serial": (0.2, 2.5, 0.01, 1.0),
     "sustained": (0.03, 3.0, 1e-3, 0.5),
 }
+# Of runs in which the host waits for the device: they lag by all that it queues after that.
+WAITING_LAG = (1e-3, 3.0, 1e-8, 1e-2)
 CLOCKS_SPREAD = 100.0
 _STARTS = (0.05, 0.3, 0.8)
 # Of all the time in one unit at most, so that others are not lost from the start.
@@ -114,14 +116,16 @@ class LawFit:
         )
         work = samples.workload(self.units_)
         measured = np.log(samples.seconds)
-        # Clocks of a unit with which it alone would explain the times.
+        # Clocks of a unit with which it alone would take as long as some point did: it cannot take more.
+        clocks = samples.seconds * self.peaks.hz
         whole = np.array(
             [
-                np.exp(np.median(np.log((samples.seconds * work.sms * self.peaks.hz)[amount > 0] / amount[amount > 0])))
-                for amount in work.units.T
+                ((clocks if PATHS.get(unit) == ALONE else clocks * work.sms)[amount > 0] / amount[amount > 0]).min()
+                for unit, amount in zip(self.units_, work.units.T, strict=True)
             ]
         )
-        centre, spread, low, high = self._priors(whole)
+        lag = WAITING_LAG if any(each.waits for each in samples.work) else PRIORS["lag_s"]
+        centre, spread, low, high = self._priors(whole, lag)
 
         def residuals(theta: np.ndarray) -> np.ndarray:
             misfit = (np.log(seconds(self._law(theta), work, self.peaks)) - measured) / NOISE
@@ -175,7 +179,9 @@ class LawFit:
         values = dict(zip(self.names_, np.exp(theta), strict=True))
         return Law.parse({name: float(value) for name, value in values.items()})
 
-    def _priors(self, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _priors(
+        self, whole: np.ndarray, lag: tuple[float, float, float, float]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         rows = []
         unit = 0
         for name in self.names_:
@@ -185,7 +191,7 @@ class LawFit:
                 rows.append((value, CLOCKS_SPREAD, value / _MOST, value * 2))
                 unit += 1
             else:
-                rows.append(PRIORS[kind])
+                rows.append(lag if kind == "lag_s" else PRIORS[kind])
         centre, spread, low, high = (np.log(np.array(column)) for column in zip(*rows, strict=True))
         return centre, spread, low, high
 

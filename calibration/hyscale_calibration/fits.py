@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_calibration.fit import LawFit, Samples, short
-from hyscale_calibration.work import CHOOSING, CHOSEN, Work, work_of
+from hyscale_calibration.work import CHOOSING, CHOSEN, Work, chosen, work_of
 from hyscale_model.rates.law import Peaks
 
 # What a fit has to reach over all held-out points of a profile.
@@ -52,16 +52,8 @@ def choices(measurements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for name, steps in groups.items():
         first = next(iter(steps.values()))
-        parts = [work_of(row, first["dtype"], first["shape"]) for row in CHOOSING if row in steps]
-        described = [part for part in parts if part is not None]
-        if len(described) == len(CHOOSING):
-            compacted, rescored, sorted_ = described
-            work = Work(
-                family=CHOSEN,
-                hbm_bytes=compacted.hbm_bytes + rescored.hbm_bytes + sorted_.hbm_bytes,
-                units={**compacted.units, **rescored.units, **sorted_.units},
-                launches=len(CHOOSING),
-            )
+        work = chosen(first["dtype"], first["shape"])
+        if work is not None and len(steps) == len(CHOOSING):
             found.append(
                 {
                     "id": name,

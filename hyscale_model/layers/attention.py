@@ -76,7 +76,7 @@ def core_block(case: Scenario, sizes: Sizes, attention: Attention, factor: Facto
     checkpointed = case.training.recompute == "full"
     store, load = _offload(selector) if checkpointed else ((), ())
     ahead = attend if checkpointed else (*learn, *teacher)
-    again = recomputed_selection(selector, selection)
+    again = recomputed_selection(selector, selection, factor)
     # Kept indices are there at once: only the loss asks for scores, and no selection hides the gather of keys.
     kept = selector.system.recompute_selection in KEEPS_INDICES
     return Block(

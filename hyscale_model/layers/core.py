@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from hyscale_model.arrays import Number, minimum, where
+from hyscale_model.arrays import Number, maximum, minimum, where
 from hyscale_model.families.anatomy import Core
 from hyscale_model.families.tokens import recurrence_flops
 from hyscale_model.layers.context import exchanged_values
@@ -100,7 +100,7 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         flops=tensor,
         sm_work=sm,
         hbm_bytes=traffic + keys + indices,
-        units=lambda: _kept(case, sizes, core, 0.0),
+        units=lambda: _kept(case, sizes, core, factor("pair_overlap")),
     )
     back = BACKWARD_OVER_FORWARD * padded
     back_tensor, back_sm = back, back
@@ -139,7 +139,12 @@ def in_gluon(core: Core, tp: Number) -> bool:
 
 def shares_pass(core: Core, tp: Number) -> bool:
     """Whether queries together save more than they cost: in Gluon, where values are columns of keys, or few heads."""
-    return (core.groups == 1 and core.heads / tp % GLUON_HEADS == 0) or core.heads / core.groups <= FEW_HEADS
+    return sums_in_gluon(core, tp) or core.heads / core.groups <= FEW_HEADS
+
+
+def sums_in_gluon(core: Core, tp: Number) -> bool:
+    """Whether queries together add to keys by the kernel in Gluon, for keys that are their values, sinks too."""
+    return core.groups == 1 and core.heads / tp % GLUON_HEADS == 0
 
 
 def _taught(case: Scenario, sizes: Sizes, core: Core, forward: Operation) -> Operation:
@@ -165,8 +170,11 @@ def _kept(case: Scenario, sizes: Sizes, core: Core, overlap: Number, added: Numb
         "logits": kept * core.heads / case.layout.tp,
         # Of kernels in Triton, where there are none in Gluon.
         "plain_logits": 0.0 if in_gluon(core, case.layout.tp) else kept * core.heads / case.layout.tp,
+        "plain_sums": 0.0 if sums_in_gluon(core, case.layout.tp) else kept * core.heads / case.layout.tp,
         "gathered_bytes": kept * width * BF16_BYTES,
-        # Neighbours in a text select alike; additions to what both selected meet in the cache.
+        # Neighbours in a text select alike; what both selected is read, and added to, in the cache.
+        "fresh_bytes": kept * width * BF16_BYTES * (1 - overlap),
+        "rows": sizes.tokens * maximum(1.0, core.heads / case.layout.tp / GLUON_HEADS),
         "atomics": added * kept * width * (1 - overlap),
         "shared_atomics": added * kept * width * overlap,
     }

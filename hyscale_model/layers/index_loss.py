@@ -99,7 +99,8 @@ def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]
             "crowded": kept * crowded(selector.index.heads),
             "gathered_bytes": kept * width * BF16_BYTES,
             "scores": kept,
-            # Neighbours in a text select alike; additions to what both selected meet in the cache.
+            # Neighbours in a text select alike; what both selected is read, and added to, in the cache.
+            "fresh_bytes": kept * width * BF16_BYTES * (1 - overlap),
             "atomics": kept * width * (1 - overlap),
             "shared_atomics": kept * width * overlap,
         },

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from hyscale_model.arrays import Number, ceil_div, minimum, where
 from hyscale_model.families.anatomy import Index
+from hyscale_model.layers.collected import CAPACITY as ROW_CAPACITY
+from hyscale_model.layers.collected import LEAST_CAPACITY, row_units
 from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, mean_samples
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.sizes import (
@@ -34,9 +36,8 @@ CANDIDATE_BYTES = FP32_BYTES + INT32_BYTES
 TOPK_OUTPUT_BYTES = FP32_BYTES + 8
 # Products of a score in the kernels whose rates the profile states: 32 heads of width 128.
 REFERENCE_FLOPS = 2 * 32 * 128
-# Places that are sorted for a candidate, and candidates that a radix top-k of a table has room for, over those kept.
+# Places that are sorted for a candidate.
 SLOTS_PER_CANDIDATE = 1.5
-RADIX_CANDIDATES, LEAST_RADIX_CANDIDATES = 6, 4096
 # Policies that keep the selection of every layer in flight.
 KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
@@ -163,28 +164,35 @@ def table_topk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     masked = where(system.causal_skip, factor("masked_topk"), 1.0)
     # Conversion to INT32, masks and the copy read and write the indices again.
     tidy = kept * (TOPK_OUTPUT_BYTES + 8 + 3 * INT32_BYTES)
+    seen = FP32_BYTES * rows.queries * rows.scored
+    own = system.table_topk == "radix" and system.backend == OWN_BACKEND
 
     def units() -> dict[str, Number]:
-        seen = FP32_BYTES * rows.queries * rows.scored
-        slots = SLOTS_PER_CANDIDATE * rows.queries * minimum(RADIX_CANDIDATES * selector.index.topk, rows.keys)
-        return {
-            "visible_bytes": seen,
-            "masked_bytes": table - seen,
-            "words": seen / 128,
-            "rows": rows.queries,
-            "slots": slots,
-        }
+        if system.table_topk == "radix":
+            return _radix_units(selector)
+        return {"visible_bytes": seen, "masked_bytes": table - seen, "rows": rows.queries}
 
     return {
         "selection.topk": Operation(
             family=f"topk_{system.table_topk}",
             sm_work=table * masked,
-            hbm_bytes=table + kept * TOPK_OUTPUT_BYTES,
+            # This project's reads nothing of what is masked.
+            hbm_bytes=(seen if own else table) + kept * TOPK_OUTPUT_BYTES,
+            passed_bytes=seen if system.table_topk == "radix" else 0.0,
             launches=5 * blocks,
             units=units,
         ),
         "selection.indices": Operation(family="elementwise", hbm_bytes=tidy, launches=4 * blocks),
     }
+
+
+def _radix_units(selector: Selector) -> dict[str, Number]:
+    """Work of the radix top-k, of rows of the mean length, and of one that is read again where samples mislead."""
+    rows, blocks = selector.rows, selector.blocks
+    each = row_units(rows.scored, selector.index.topk, rows.keys)
+    missed = each.pop("missed")
+    again = blocks * (1 - (1 - missed) ** (rows.queries / blocks)) * rows.scored
+    return {**{unit: rows.queries * amount for unit, amount in each.items()}, "again": again}
 
 
 def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
@@ -212,6 +220,7 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
             "products": found * selector.index.heads,
             "crowded": found * crowded(selector.index.heads),
             "gathered_bytes": found * key_bytes,
+            "fresh_bytes": found * key_bytes * (1 - factor("pair_overlap")),
         }
 
     return {
@@ -238,7 +247,7 @@ def crowded(heads: int) -> int:
     return heads if heads > UNCROWDED_HEADS else 0
 
 
-def replay_scoring(selector: Selector) -> dict[str, Operation]:
+def replay_scoring(selector: Selector, factor: Factor) -> dict[str, Operation]:
     """Scores of the k kept keys only: what the index loss needs of recomputation."""
     rows, fp8 = selector.rows, selector.sizes.fp8_index
     kept = rows.queries * rows.selected
@@ -254,12 +263,13 @@ def replay_scoring(selector: Selector) -> dict[str, Operation]:
                 "crowded": kept * crowded(selector.index.heads),
                 "scores": kept,
                 "gathered_bytes": kept * index_key_bytes(selector.index.head_dim, fp8),
+                "fresh_bytes": kept * index_key_bytes(selector.index.head_dim, fp8) * (1 - factor("pair_overlap")),
             },
         )
     }
 
 
-def recomputed_selection(selector: Selector, forward: tuple[Task, ...]) -> tuple[Task, ...]:
+def recomputed_selection(selector: Selector, forward: tuple[Task, ...], factor: Factor) -> tuple[Task, ...]:
     """What selection costs in recomputation under the system's policy.
 
     rerun repeats the forward tasks themselves; keep_scores repeats the top-k on the kept table; keep_indices
@@ -278,7 +288,7 @@ def recomputed_selection(selector: Selector, forward: tuple[Task, ...]) -> tuple
         rescored = {name: work for name, work in by_name.items() if name in scoring}
         return as_tasks(rescored, "selection") + tuple(task for task in forward if task.term == "waiting")
     if policy == "replay" and selector.case.training.index_loss == "sparse":
-        return as_tasks(replay_scoring(selector), "selection")
+        return as_tasks(replay_scoring(selector, factor), "selection")
     return ()
 
 
@@ -306,7 +316,7 @@ def radix_bytes(selector: Selector) -> Number:
     if system.backend != OWN_BACKEND or system.table_topk != "radix":
         return 0.0
     rows, queries = system.table_rows, selector.rows.queries
-    capacity = minimum(max(LEAST_RADIX_CANDIDATES, RADIX_CANDIDATES * selector.index.topk), keys)
+    capacity = minimum(max(LEAST_CAPACITY, ROW_CAPACITY * selector.index.topk), keys)
     return (queries if isinstance(rows, str) else minimum(rows, queries)) * (2 * keys / 8 + CANDIDATE_BYTES * capacity)
 
 

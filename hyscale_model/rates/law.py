@@ -23,8 +23,16 @@ from hyscale_model.arrays import Number
 
 PRECISIONS = ("bf16", "fp8")
 # What units of work use, if not the CUDA cores: the path of rows that are read by index, and of atomic additions.
-PATHS: Mapping[str, str] = {"gathered_bytes": "gather", "atomics": "atomics", "shared_atomics": "atomics"}
-CORES = "cores"
+PATHS: Mapping[str, str] = {
+    "gathered_bytes": "gather",
+    "fresh_bytes": "gather",
+    "atomics": "atomics",
+    "shared_atomics": "atomics",
+    "steps": "chain",
+    "again": "alone",
+}
+# The CUDA cores; a path that a single program takes, so that one SM does its work.
+CORES, ALONE = "cores", "alone"
 # Of tensor work, half of whose clock loss a kernel shows on its own. In a step it shows all of it.
 SUSTAINED_S = 3e-3
 _SINGLE = ("hbm", "launch_s", "lag_s", "serial", "sustained")
@@ -136,8 +144,8 @@ def seconds(law: Law, work: Workload, peaks: Peaks) -> np.ndarray:
     tensor = tensor * (1 + law.sustained * tensor / (tensor + SUSTAINED_S))
     clocks = np.array(list(law.clocks.values()))
     paths = [
-        work.turns * (work.units[:, places] @ clocks[places]) / (work.sms * peaks.hz)
-        for places in by_path(tuple(law.clocks)).values()
+        work.turns * (work.units[:, places] @ clocks[places]) / (peaks.hz * (1 if path == ALONE else work.sms))
+        for path, places in by_path(tuple(law.clocks)).items()
     ]
     kernel: np.ndarray = together(law.serial, tensor, *paths, work.hbm_bytes / (peaks.hbm * law.hbm))
     return law.lag_s + work.launches * law.launch_s + work.passed_bytes / (peaks.hbm * law.hbm) + kernel

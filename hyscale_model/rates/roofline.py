@@ -16,7 +16,7 @@ from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
 from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.law import by_path, together
+from hyscale_model.rates.law import ALONE, by_path, together
 from hyscale_model.rates.profile import Family, Profile, Rate
 from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
@@ -362,8 +362,11 @@ class Rates:
             rate = rate * self.factor("transfer")
         units = tuple(law.clocks)
         sm = tuple(
-            tuple((units[place], scaled(law.clocks[units[place]] / rate)) for place in places)
-            for places in by_path(units).values()
+            tuple(
+                (units[place], scaled(law.clocks[units[place]] / (rate / gpu.sms if path == ALONE else rate)))
+                for place in places
+            )
+            for path, places in by_path(units).items()
         )
         hbm = scaled(1.0 / (gpu.hbm_bytes_per_s * law.hbm))
         launch_s = np.asarray(law.launch_s * error)

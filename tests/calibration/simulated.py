@@ -24,6 +24,7 @@ CLOCKS = {
     "values": 0.2,
     "logits": 0.6,
     "plain_logits": 0.4,
+    "plain_sums": 0.4,
     "products": 0.03,
     "scores": 0.3,
     "gathered_bytes": 0.04,
@@ -39,7 +40,17 @@ CLOCKS = {
     "wide": 0.002,
     "crowded": 0.02,
     "shared_atomics": 0.2,
+    "fresh_bytes": 0.02,
+    "loaded_bytes": 0.1,
+    "reread_bytes": 0.1,
+    "searched": 1.0,
+    "rounds": 40.0,
+    "lines": 2.0,
+    "steps": 600.0,
+    "again": 5.0,
 }
+# A kernel that finds nothing to do.
+IDLE_S = 5e-6
 
 
 def law_of(work):
@@ -57,6 +68,8 @@ def law_of(work):
 
 def true_seconds(point):
     work = work_of("hytopk.filter" if point.row == "hytopk" else point.row, point.dtype, point.shape)
+    if work is None:
+        return IDLE_S
     samples = Samples([work], [point.sms or 132], np.ones(1))
     return float(seconds(law_of(work), samples.workload(tuple(work.units)), PEAKS)[0])
 

@@ -55,10 +55,14 @@ def test_shapes_are_those_that_the_benchmarks_take():
             )
 
 
-def test_every_point_but_the_whole_of_hytopk_has_a_law():
+ON_MARKED = {"hytopk.filter", "hytopk.compact", "hytopk.rescore", "hytopk.select"}
+
+
+def test_every_point_has_a_law_but_the_whole_of_hytopk_and_steps_that_find_nothing_marked():
     for point in plan("full"):
         work = work_of(point.row, point.dtype, point.shape)
-        assert (work is None) == (point.row == "hytopk"), point.id
+        idle = point.row in ON_MARKED and point.shape["family"] == "plateau"
+        assert (work is None) == (point.row == "hytopk" or idle), point.id
         if work is not None:
             assert work.hbm_bytes > 0
             assert min(work.units.values(), default=0) >= 0

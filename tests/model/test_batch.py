@@ -165,3 +165,22 @@ def test_a_system_may_change_its_own_layout_and_training(resolve, evaluate):
     assert_same(mixed.steps[1].terms, alone.steps[0].terms)
     assert_same(mixed.memory[1].totals, alone.memory[0].totals)
     assert_same(mixed.steps[0].terms, evaluate(scenario).steps[2].terms)
+
+
+def test_systems_for_which_the_same_is_assumed_share_it_and_are_what_each_is_alone(resolve, evaluate):
+    scenario, draws = resolve().scenario, Draws(8)
+    values = draw_assumptions(scenario, draws)
+    drawn = [values[f"systems.{system.name}.dispatcher"] for system in scenario.systems]
+    assert all(each is drawn[0] for each in drawn)
+    together = evaluate(scenario, values, draws)
+    for place, system in enumerate(scenario.systems):
+        # Arrays of its own, of which nothing is shared.
+        own = {path: array.copy() for path, array in values.items()}
+        alone = evaluate(scenario, own, draws, systems=[system])
+        assert_same(together.steps[place].terms, alone.steps[0].terms)
+        assert_same(together.memory[place].totals, alone.memory[0].totals)
+    # Another nominal value is another array.
+    first, *rest = scenario.systems
+    other = replace(scenario, systems=(replace(first, dispatcher="deepep"), *rest))
+    differ = draw_assumptions(other, draws)
+    assert differ[f"systems.{first.name}.dispatcher"] is not differ[f"systems.{rest[0].name}.dispatcher"]

@@ -5,12 +5,21 @@ an operation of the model by what it fitted for the same unit here. Sizes are th
 names: n queries, L keys, V of them visible, H heads of width D, k selected.
 
     products         head scores that pass the CUDA cores, one a head and pair of query and key; logits: of attention
+    plain_logits     of kernels in Triton where there are none in Gluon; plain_sums: of those that add to keys together
     crowded          products of so many heads that four copies of a query fill the registers
     scores           sums over heads, one a pair of query and key
-    gathered_bytes   rows read by index; picks: how many rows
+    loaded_bytes     queries that programs load before they score, each its own
+    gathered_bytes   rows read by index; fresh_bytes: of them those that the query before did not read too
+    picks            rows, or single scores, that are read by index
     atomics          FP32 additions to rows by index; shared_atomics: to rows that the query before added to too
     values           results written by a product of matrices
-    words            32 keys marked by a bit each; slots: places that are sorted, filled up to a power of two
+    reread_bytes     read again, after a cache has lost them
+    words            32 keys marked by a bit each
+    rounds           marked keys taken from all words at a time; steps: one after another, over rows side by side
+    lines            of memory that the places of taken keys are stored to
+    slots            places that are sorted, filled up to a power of two; searched: for the one the selection ends at
+    rows             begun, or sorted, over those side by side
+    again            keys that a single program reads because samples of a row misled
 """
 
 from __future__ import annotations
@@ -20,15 +29,13 @@ from collections.abc import Callable, Iterable, Mapping
 from hyscale_calibration.point import Point
 from hyscale_calibration.work.gathered import GATHERED
 from hyscale_calibration.work.library import LIBRARY
-from hyscale_calibration.work.selection import SELECTION
+from hyscale_calibration.work.selection import CHOOSING, CHOSEN, SELECTION, chosen
 from hyscale_calibration.work.unit import Shape, Work
 
-__all__ = ["CHOOSING", "CHOSEN", "DESCRIBED", "Work", "families_of", "work_of"]
+__all__ = ["CHOOSING", "CHOSEN", "DESCRIBED", "Work", "chosen", "families_of", "work_of"]
 
 # Work of a measurement by the name of its row.
 DESCRIBED: Mapping[str, Callable[[str, Shape], Work | None]] = {**LIBRARY, **SELECTION, **GATHERED}
-# Steps of HyTopK that follow the filter; the model prices them as one family.
-CHOOSING, CHOSEN = ("hytopk.compact", "hytopk.rescore", "hytopk.select"), "candidate_select"
 
 
 def work_of(row: str, dtype: str, shape: Shape) -> Work | None:

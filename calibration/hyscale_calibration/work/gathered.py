@@ -9,8 +9,11 @@ from hyscale_calibration.work.unit import BYTES, FP32, INT32, Shape, Work, uniqu
 from hyscale_model.layers.tiles import GLUON_HEADS, TOGETHER, TOGETHER_UP_TO, UNCROWDED_HEADS, union_of
 
 
-def rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
-    """Scores of ``kept`` pairs of query and key, of which ``read`` keys are different."""
+def rescored(dtype: str, shape: Shape, kept: float, read: float, shared: float = 0.0) -> Work:
+    """Scores of ``kept`` pairs of query and key, of which ``read`` keys are different.
+
+    ``shared``: the share of a query's keys that are those of the one before.
+    """
     heads, dim = shape["H"], shape["D"]
     row = BYTES[dtype] * dim
     return Work(
@@ -23,6 +26,7 @@ def rescored(dtype: str, shape: Shape, kept: float, read: float) -> Work:
             "crowded": kept * heads if heads > UNCROWDED_HEADS else 0.0,
             "scores": kept,
             "gathered_bytes": kept * row,
+            "fresh_bytes": kept * row * (1.0 - shared),
         },
     )
 
@@ -33,7 +37,7 @@ def _different(shape: Shape) -> float:
 
 
 def _replay_forward(dtype: str, shape: Shape) -> Work:
-    return rescored(dtype, shape, float(shape["n"] * shape["k"]), _different(shape))
+    return rescored(dtype, shape, float(shape["n"] * shape["k"]), _different(shape), shape["shared"])
 
 
 def _replay_backward(dtype: str, shape: Shape) -> Work:
@@ -61,6 +65,8 @@ def _index_loss(dtype: str, shape: Shape) -> Work:
         passed_bytes=backward.passed_bytes + 6.0 * FP32 * kept,
         units=backward.units,
         launches=10,
+        # Whether the teacher was wrong is asked before the backward.
+        waits=True,
     )
 
 
@@ -78,7 +84,13 @@ def _sparse(shape: Shape, family: str, launches: float, kept_bytes: float, backw
     of_key = shape.get("G", 1) * (width + value_width * shape.get("values", 0))
     gluon = shape.get("G", 1) == 1 and width > value_width and heads % GLUON_HEADS == 0 and not shape.get("sinks", 0)
     plain = 0.0 if gluon else kept * heads
-    units = {"logits": kept * heads, "plain_logits": plain, "gathered_bytes": 2.0 * kept * of_key}
+    units = {
+        "logits": kept * heads,
+        "plain_logits": plain,
+        "gathered_bytes": 2.0 * kept * of_key,
+        "fresh_bytes": 2.0 * kept * of_key * (1.0 - shape["shared"]),
+        "rows": n * max(1.0, heads / GLUON_HEADS),
+    }
     return Work(
         family=family,
         flops=(2.5 if backward else 1.0) * 2.0 * kept * heads * (width + value_width),
@@ -112,11 +124,14 @@ def _sparse_pairs(dtype: str, shape: Shape) -> Work:
         return single
     of_keys = (shape["D"] + shape["V"]) / (3 * shape["D"] + 2 * shape["V"])
     added = {unit: single.units[unit] * union / TOGETHER for unit in ("atomics", "shared_atomics")}
+    # Gradients of keys that are their values are of a kernel in Gluon, with sinks too.
+    gluon = shape.get("G", 1) == 1 and not shape.get("values", 0) and shape["H"] % GLUON_HEADS == 0
+    plain = 0.0 if gluon else single.units["logits"]
     return replace(
         single,
         family="sparse_attention_backward_pairs",
         flops=single.flops * (1 + of_keys * (union - 1)),
-        units={**single.units, **added},
+        units={**single.units, **added, "plain_sums": plain},
         # Two merges, and where each query has the keys.
         launches=single.launches + 5,
     )

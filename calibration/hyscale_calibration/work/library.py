@@ -12,6 +12,8 @@ from hyscale_model.layers.tiles import product_turns
 QUERY_TILE = 128
 # Head widths above this, of keys and values together, take other kernels in backward.
 USUAL_WIDTHS = 256
+# Rows that an SM normalises side by side, in programs of 128 threads; what its L1 cache keeps beside shared memory.
+NORM_ROWS, L1_BYTES = 16, 192 * 1024
 
 
 def _gemm(dtype: str, shape: Shape) -> Work:
@@ -46,6 +48,26 @@ def _passes(family: str, passes: float, launches: float = 1.0) -> Callable[[str,
 
     def described(dtype: str, shape: Shape) -> Work:
         return Work(family=family, hbm_bytes=passes * 2.0 * shape["n"] * shape["width"], launches=launches)
+
+    return described
+
+
+def _norm(family: str, tensors: float) -> Callable[[str, Shape], Work]:
+    """Rows of ``tensors`` that a program reads twice, for a sum and for results, and results once.
+
+    What the rows of an SM's programs take beyond its L1 cache is read from L2 the second time: all of it where they
+    take twice as much, as a cache that is read in turns loses what comes next.
+    """
+
+    def described(dtype: str, shape: Shape) -> Work:
+        n, width = shape["n"], shape["width"]
+        held = NORM_ROWS * tensors * 2.0 * width
+        lost = min(max(held / L1_BYTES - 1, 0.0), 1.0)
+        return Work(
+            family=family,
+            hbm_bytes=(tensors + 1) * 2.0 * n * width,
+            units={"reread_bytes": lost * tensors * 2.0 * n * width},
+        )
 
     return described
 
@@ -87,8 +109,8 @@ LIBRARY: Mapping[str, Callable[[str, Shape], Work]] = {
     "scatter_add": _scatter,
     "residual": _passes("elementwise", 3),
     "gated_activation": _passes("elementwise", 5, 2),
-    "norm": _passes("norm", 2),
-    "norm_backward": _passes("norm_backward", 3),
+    "norm": _norm("norm", 1),
+    "norm_backward": _norm("norm_backward", 2),
     "cross_entropy_forward": _logits("cross_entropy_forward", 14.0, 3),
     "cross_entropy_backward": _logits("cross_entropy_backward", 22.0, 4),
     "optimizer": _optimizer,

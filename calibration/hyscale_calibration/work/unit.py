@@ -22,7 +22,7 @@ class Work:
         flops: on tensor cores; ``fp8``: of FP8 operands.
         hbm_bytes: fewest bytes that cross HBM; passed_bytes: in kernels before and after, such as zeroing and casts.
         units: further work in the SMs by unit.
-        launches: kernels launched.
+        launches: kernels launched; waits: whether the host waits for the device before it has queued all of them.
         turns: SMs -> time of whole turns of them over work spread evenly; None where a kernel spreads by itself.
         unit_turns: the same of single units, where one of several kernels takes turns.
     """
@@ -34,6 +34,7 @@ class Work:
     passed_bytes: float = 0.0
     units: Mapping[str, float] = field(default_factory=dict)
     launches: float = 1.0
+    waits: bool = False
     turns: Callable[[float], float] | None = None
     unit_turns: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
 

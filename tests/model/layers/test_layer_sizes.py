@@ -117,6 +117,6 @@ def test_ranks_make_up_the_cluster_and_queries_the_sequence(resolve):
 def test_replay_scores_the_kept_entries_and_no_others(resolve, length):
     replayed = case(resolve, workload__sequence_length=length)
     selector = Selector.of(replayed, anatomy(replayed.model).attention("dsa").index, Sizes.of(replayed))
-    (work,) = replay_scoring(selector).values()
+    (work,) = replay_scoring(selector, lambda name: 0.9).values()
     kept = np.minimum(np.arange(1, length + 1), 2048).sum() / 4
     assert work.flops == pytest.approx(2 * kept * 32 * 128, rel=1e-12)

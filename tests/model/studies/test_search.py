@@ -95,7 +95,8 @@ def test_no_layout_of_the_front_is_beaten_in_time_and_memory(found):
         front = system["pareto"]
         assert [row["step_time_s"] for row in front] == sorted(row["step_time_s"] for row in front)
         assert [row["peak_bytes"] for row in front] == sorted((row["peak_bytes"] for row in front), reverse=True)
-        assert front[0]["step_time_s"] <= system["top"][0]["step_time_s"]["nominal"]
+        # Points of a batch are added up in another order than one alone.
+        assert front[0]["step_time_s"] <= system["top"][0]["step_time_s"]["nominal"] * (1 + 1e-12)
 
 
 def test_ratios_are_those_of_predictions_of_the_same_layouts(found):
