@@ -1,4 +1,5 @@
-"""The tables of docs/accuracy.md as Markdown: ``python -m hyscale_model.checks.tables``; of whole layers: ``layers``."""
+"""The tables of docs/accuracy.md as Markdown: ``python -m hyscale_model.checks.tables``, and with ``layers`` those of
+whole layers."""
 
 from __future__ import annotations
 
@@ -95,8 +96,9 @@ def layer_tables() -> str:
 
 
 def _layer_table(times: Sequence[Mapping[str, Any]], memories: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield "| layer, tokens / ranks, system | measured | predicted | 10 to 90 % | error | inside | memory | predicted | error |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    columns = ("measured", "predicted", "10 to 90 %", "error", "inside", "memory", "predicted", "error")
+    yield f"| layer, tokens / ranks, system | {' | '.join(columns)} |"
+    yield "|---" * (1 + len(columns)) + "|"
     for time, memory in zip(times, memories, strict=True):
         low, middle, high = (1e3 * time["predicted"][key] for key in ("p10", "nominal", "p90"))
         held, expected = memory["reported"] / GIB, memory["predicted"]["nominal"] / GIB
