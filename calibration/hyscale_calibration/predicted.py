@@ -59,7 +59,7 @@ def predictions(gpu: str, profile: str) -> dict[str, Any]:
         try:
             if base.family(work.family).fitted is None:
                 continue
-            draws = rates.seconds([operation_of(work, known.sms)])[0, 0]
+            draws = rates.seconds([rates.alone(operation_of(work, known.sms))])[0, 0]
         except UnpricedError:
             continue
         low, high = np.quantile(draws[1:], [0.1, 0.9])

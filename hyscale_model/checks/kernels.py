@@ -121,7 +121,7 @@ def _rows(name: str, file: Mapping[str, Any], gpu: str, rates: Rates) -> list[di
     shapes = [dict(zip(columns[:-1], row[:-1], strict=True)) for row in file["rows"]]
     operations = [KERNELS[kernel](shape, precision) for shape in shapes]
     try:
-        predicted = rates.seconds(operations)[:, 0]
+        predicted = rates.seconds([rates.alone(each) for each in operations])[:, 0]
     except UnpricedError:
         return []
     split = split_of(str(file["library"]), gpu, rates.profile, kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any
@@ -16,7 +16,7 @@ from hyscale_model.layers.operation import Operation
 from hyscale_model.prediction import ORIGINS, Origin
 from hyscale_model.rates.cost import Coefficients, Cost, varies_over_points_only
 from hyscale_model.rates.draws import Draws
-from hyscale_model.rates.law import ALONE, by_path, together
+from hyscale_model.rates.law import ALONE, SUSTAINED_S, by_path, together
 from hyscale_model.rates.profile import Family, Profile, Rate
 from hyscale_model.rates.transfer import transferred_tensor
 from hyscale_model.scenario.schema import Gpu
@@ -251,6 +251,25 @@ class Rates:
         """Seconds of operations as kernels, shape (operations, points, draws + 1)."""
         costs = [[self.cost(each)] for each in operations]
         return self.coefficients.evaluate(costs, (points, self.draws.width)) / self._in_step
+
+    def alone(self, operation: Operation) -> Operation:
+        """The operation as a kernel that is measured by itself, for ``seconds``.
+
+        A step is priced with the clocks that seconds of tensor work leave; what runs by itself lowers them by its own
+        time alone, as in ``law.seconds``.
+        """
+        family = self.profile.family(operation.family)
+        resources, _ = self._used(operation)
+        if family.fitted is None or resources.tensor is None:
+            return operation
+        precision = "fp8" if _first(operation.fp8) else "bf16"
+        if transferred_tensor(family, self.gpu, self._gpu_named(family.fitted.gpu), precision) is not None:
+            return operation
+        lost = family.fitted.law.sustained
+        turns = 1.0 if operation.turns is None else operation.turns(self.gpu.sms)
+        seconds = operation.flops * turns * resources.tensor.nominal / (1 + lost)
+        shown = 1 + lost * seconds / (seconds + SUSTAINED_S)
+        return replace(operation, flops=operation.flops * shown / (1 + lost))
 
     def nominal(self, operation: Operation) -> Nominal:
         """Time, floor, what binds and where its rate comes from, at the nominal point."""

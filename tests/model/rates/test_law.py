@@ -139,8 +139,8 @@ def operation(scale=1.0, **changes):
     return Operation(family="x", units=lambda: units, **{"launches": 3, **work, **changes})
 
 
-def law_seconds(operation, gpu="h200"):
-    """As the law says, at the clock of long work."""
+def law_seconds(operation, gpu="h200", alone=False):
+    """As the law says, at the clock of long work, or of the kernel ``alone``."""
     known = gpu_named(gpu)
     peaks = Peaks(
         tensor={"bf16": known.bf16_flops, "fp8": known.fp8_flops},
@@ -159,7 +159,8 @@ def law_seconds(operation, gpu="h200"):
         fp8=operation.fp8,
         **operation.units(),
     )
-    return float(seconds(replace(LAW, tensor=tensor, sustained=0.0, lag_s=0.0), work, peaks)[0])
+    law = LAW if alone else replace(LAW, tensor=tensor, sustained=0.0)
+    return float(seconds(replace(law, lag_s=0.0), work, peaks)[0])
 
 
 @pytest.mark.parametrize("gpu", ["h200", "h100", "h800"])
@@ -171,6 +172,26 @@ def test_an_operation_takes_what_the_law_says(gpu, fp8, changes):
     assert np.asarray(rates.seconds([work]))[0, 0, 0] == pytest.approx(law_seconds(work, gpu), rel=1e-9)
     in_step = rates.factor("step_over_kernels")[0, 0]
     assert rates.nominal(work).seconds == pytest.approx(in_step * law_seconds(work, gpu), rel=1e-9)
+
+
+@pytest.mark.parametrize("gpu", ["h200", "h100"])
+@pytest.mark.parametrize("flops", [0.0, 1e10, 1e12, 1e16])
+def test_a_kernel_by_itself_lowers_the_clock_by_its_own_time(gpu, flops):
+    rates, work = rates_on(gpu), operation(flops=flops)
+    assert rates.seconds([rates.alone(work)])[0, 0, 0] == pytest.approx(law_seconds(work, gpu, alone=True), rel=1e-9)
+    assert rates.alone(work).flops <= work.flops
+
+
+def test_what_is_priced_by_published_rates_is_the_same_by_itself():
+    rates = Rates(load_profile("published"), gpu_named("h100"), Draws(0), gpu_named)
+    work = Operation(family="gemm", flops=1e12)
+    assert rates.alone(work) is work
+
+
+def test_an_sm_that_works_alone_takes_as_long_on_a_gpu_of_fewer():
+    law = replace(LAW, clocks={"again": 5.0})
+    work = replace(one(launches=0), units=np.array([[1e6]]), sms=np.array([80.0]))
+    assert seconds(law, work, PEAKS)[0] == pytest.approx(5e6 / PEAKS.hz, rel=1e-6)
 
 
 def test_points_and_draws_of_an_operation_are_those_of_each():
