@@ -70,8 +70,8 @@ def test_hidden_gathers_leave_less_to_wait_for(predicted, draws):
     assert gone == pytest.approx((1 - contention) * hidden["hidden_communication_s"]["cp"], rel=1e-9)
 
 
-def test_replay_leaves_little_to_hide_the_repeated_gather_behind(predicted):
-    """On a slow network a gather outlasts the replay of k keys, and not the selection among all."""
+def test_kept_indices_leave_nothing_to_hide_the_repeated_gather_behind(predicted):
+    """Attention asks for keys at once where the selection is known; scores of the loss come after it."""
     slow = "cluster.nic_efficiency=0.1"
     hidden = {
         policy: predicted(slow, f"systems.hyscale.recompute_selection={policy}", systems=("hyscale",))["systems"][
@@ -80,10 +80,7 @@ def test_replay_leaves_little_to_hide_the_repeated_gather_behind(predicted):
         for policy in ("rerun", "replay", "skip")
     }
     seconds = [hidden[policy]["hidden_communication_s"]["cp"] for policy in ("rerun", "replay", "skip")]
-    assert seconds == sorted(set(seconds), reverse=True)
-    # Nothing hides more than the computation it runs beside.
-    replay = hidden["replay"]
-    assert seconds[1] - seconds[2] <= replay["time_s"]["selection_recompute"] * (1 + 1e-9)
+    assert seconds[0] > seconds[1] == seconds[2]
 
 
 def test_the_ablation_ends_at_the_target(predicted):

@@ -97,6 +97,14 @@ def test_a_trace_narrows_the_prediction_of_its_layer(recorded):
     measured = measured_in_trace(found, scenario.scenario, system)
     assert {"step_time_s", "time_s.selection_forward", "time_s.sparse_attention_backward"} <= set(measured.values)
     data = fit_run(scenario, measured)
+    if system == "hyscale":
+        # Recorded when two queries shared a pass of the backward: kernels that the profile does not know.
+        assert not data["explained"]
+        slower = {row["metric"]: row["value"] - row["before"]["p50"] for row in data["measured"]}
+        step = slower.pop("step_time_s")
+        assert max(slower, key=slower.__getitem__) == "time_s.sparse_attention_backward"
+        assert slower["time_s.sparse_attention_backward"] > 0.5 * step
+        return
     assert data["explained"]
     before, after = (data["systems"][system][when] for when in ("before", "after"))
     assert after["p90"] - after["p10"] < 0.7 * (before["p90"] - before["p10"])
