@@ -1,5 +1,6 @@
 """Measured layers beside their predictions."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,14 @@ def test_predictions_in_advance_are_those_of_the_catalogue_on_any_gpu():
     found = predictions("h20-96", "h200-sxm")
     assert [row["id"] for row in found["rows"]] == [layer.id for layer in all_layers()]
     assert all(row["time_s"]["p10"] < row["time_s"]["nominal"] < row["time_s"]["p90"] for row in found["rows"])
+
+
+def test_predictions_in_advance_have_the_parts_that_are_compared():
+    folder = Path(__file__).parents[2] / "calibration/hyscale_calibration/results/predicted/layers"
+    files = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    assert len(files) == 4
+    named = {layer.id: set(layers.parts_of(layer)) for layer in all_layers()}
+    assert all({row["id"]: set(row["parts_s"]) for row in file["rows"]} == named for file in files)
 
 
 def test_a_layer_has_the_ranks_of_its_case_and_no_communication():
