@@ -13,7 +13,7 @@ from typing import Any
 
 # Every term of a step's time, in the order in which it is shown; JSON key -> what it is.
 TERMS: Mapping[str, str] = {
-    "index_projections": "index queries, keys and head weights",
+    "index_projections": "index queries, keys and head weights, and their gradients",
     "selection_forward": "scoring and top-k of the forward pass",
     "selection_recompute": "scoring, top-k or replay in recomputation",
     "index_loss": "teacher, KL and backward of the indexer",

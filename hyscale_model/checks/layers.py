@@ -23,6 +23,7 @@ from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluation, Evaluator
 from hyscale_model.families import anatomy
 from hyscale_model.layers.kept import layer_input_bytes
+from hyscale_model.layers.sizes import FP32_BYTES, INT32_BYTES
 from hyscale_model.layers.tiles import TOGETHER
 from hyscale_model.memory.moments import SCALED_KINDS
 from hyscale_model.memory.stages import KINDS, StageMemory
@@ -52,20 +53,22 @@ PARTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sparse_attention_forward": (("forward.sparse_attention",), ("sparse_attention_forward",)),
     "sparse_attention_recompute": (("recompute.sparse_attention",), ("sparse_attention_recompute",)),
     "sparse_attention_backward": (("backward.sparse_attention",), ("sparse_attention_backward",)),
-    # Gradients of the indexer's weights come of its loss alone.
-    "index_loss": (
-        ("recompute.index_loss", "backward.index_loss", "backward.index_projections"),
-        ("index_loss",),
-    ),
+    "index_loss": (("recompute.index_loss", "backward.index_loss"), ("index_loss",)),
     "projections": (
         (
             *(f"{direction}.{part}" for direction in ("forward", "recompute", "backward") for part in _PROJECTED),
+            # Where a layer pools its keys, or gathers more than one kind, products of keys run beside the indexer's.
             "forward.index_projections",
             "recompute.index_projections",
+            "backward.index_projections",
         ),
         ("projections", "index_projections", "other_compute"),
     ),
 }
+# Parts that are one where queries are paired: a recomputation lists what they share, and the backward's rate, as it was
+# measured, has the lists in it.
+_LISTED = ("sparse_attention_recompute", "sparse_attention_backward")
+_TOGETHER = "sparse_attention_recompute_and_backward"
 # Of what a rank holds, what a measurement counts: not what is there before the layer runs, nor the framework.
 _BEFORE = ("parameters", "gradients", "optimizer", "workspaces", "framework")
 
@@ -110,6 +113,15 @@ class Layer:
         return f"{self.model} {self.layer} {self.length}/{self.ranks} {self.system}"
 
 
+def parts_of(layer: Layer) -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Measured phases and terms of each part that both sides tell."""
+    if not layer.pairs:
+        return PARTS
+    phases, terms = zip(*(PARTS[name] for name in _LISTED), strict=True)
+    found = {name: part for name, part in PARTS.items() if name not in _LISTED}
+    return found | {_TOGETHER: (sum(phases, ()), sum(terms, ()))}
+
+
 def layer_scenario(layer: Layer, gpu: str) -> Scenario:
     """The scenario of one layer without communication."""
     nodes = max(layer.ranks // GPUS_PER_NODE, 1)
@@ -132,7 +144,7 @@ class PredictedLayer:
     """What the model says of a layer.
 
     Attributes:
-        seconds: of a step, ``[1, draws + 1]``; parts: the same by name of ``PARTS``.
+        seconds: of a step, ``[1, draws + 1]``; parts: the same by name of ``parts_of``.
         peak_bytes: most bytes that the layer allocates; at_peak_bytes: by kind.
     """
 
@@ -149,7 +161,7 @@ def predict_layer(layer: Layer, gpu: str, profile: Profile, draws: int, seed: in
     (result,) = evaluator.steps(scenario.systems)
     parts = {
         name: sum((result.step.term(term) for term in terms), start=np.zeros((1, 1)))
-        for name, (_, terms) in PARTS.items()
+        for name, (_, terms) in parts_of(layer).items()
     }
     memory = evaluator.memory(scenario.systems[0])
     return PredictedLayer(result.step.seconds, parts, *layer_bytes(memory, result))
@@ -172,7 +184,11 @@ def profile_of_layer(profile: Profile, shared_keys: float) -> Profile:
 
 
 def layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[str, float]]:
-    """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before."""
+    """Most bytes that the layer itself has allocated at any moment, by kind too; what it reads is there before.
+
+    A measured layer has one residual stream, what its forward returned is held until its step has ended, and what the
+    step before selected until this one's forward has: it is there before, and gone by the backward.
+    """
     kinds = memory.nominal_kinds()[0]
     body, sizes, case = anatomy(result.case.model), result.sizes, result.case
     for kind in _BEFORE:
@@ -186,11 +202,22 @@ def layer_bytes(memory: StageMemory, result: Evaluation) -> tuple[float, dict[st
         before += before_of_block
     row = KINDS.index("activations")
     kinds[:, row] -= before
-    # The gradient of its output too.
-    kinds[[moment.startswith("backward, attention") for moment in memory.moments], row] -= before_of_block
+    kinds[_moments(memory, "backward, "), row] += before_of_block
+    attending = _moments(memory, "backward, attention")
+    # The gradient of its output is there too, and what a recomputation returns has one stream.
+    kinds[attending, row] -= body.streams * before_of_block
+    selected = kinds[:, KINDS.index("selection_indices")]
+    if case.systems[0].recompute_selection == "skip":
+        # Scores are kept with the indices.
+        kinds[attending, row] -= selected[attending] * FP32_BYTES / INT32_BYTES
+    selected[attending] = 0.0
     place = int(kinds.sum(axis=1).argmax())
     at_peak = dict(zip(KINDS, kinds[place].tolist(), strict=True))
     return float(kinds[place].sum()), {kind: value for kind, value in at_peak.items() if value}
+
+
+def _moments(memory: StageMemory, begin: str) -> list[bool]:
+    return [moment.startswith(begin) for moment in memory.moments]
 
 
 def layer_rows(profile: str | None, draws: int, seed: int) -> list[dict[str, Any]]:
@@ -291,7 +318,7 @@ def _compared(
 
     yield one(TIME, "step", "time_s", row["median_ms"] * 1e-3, predicted["time_s"])
     phases = row["phases_ms"]
-    for name, (measured_phases, _) in PARTS.items():
+    for name, (measured_phases, _) in parts_of(layer).items():
         seconds = sum(phases.get(phase, 0.0) for phase in measured_phases) * 1e-3
         # A selection that is kept takes no time, but for looking it up.
         if predicted["parts_s"][name]["nominal"] > 0:

@@ -1,11 +1,15 @@
-"""The tables of docs/accuracy.md as Markdown: ``python -m hyscale_model.checks.tables``."""
+"""The tables of docs/accuracy.md as Markdown: ``python -m hyscale_model.checks.tables``, and with ``layers`` those of
+whole layers."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hyscale_model.checks.check import check
+from hyscale_model.checks.layers import GROUP as LAYERS
+from hyscale_model.checks.layers import MEMORY, PART, TIME
 
 GIB = 2.0**30
 # A metric is shown in the first unit whose beginning or end it has.
@@ -69,5 +73,46 @@ def tables() -> str:
     return "\n".join(lines)
 
 
+def layer_tables() -> str:
+    """Measured layers of one GPU, their bars, and their parts."""
+    data = check((LAYERS,))
+    rows = {split: [row for row in data["rows"] if row["split"] == split] for split in (TIME, MEMORY, PART)}
+    bars = data["summary"][LAYERS]["bars"][:3]
+    families = data["summary"][LAYERS]["by_family"]
+    parts = dict.fromkeys(row["family"] for row in rows[PART])
+    return "\n".join(
+        [
+            *_layer_table(rows[TIME], rows[MEMORY]),
+            "",
+            "| bar | reached | met |",
+            "|---|---|---|",
+            *(f"| {bar['id']} | {100 * bar['value']:.1f} % | {_INSIDE[bar['passed']]} |" for bar in bars),
+            "",
+            "| part | rows | median error | bias | worst |",
+            "|---|---|---|---|---|",
+            *(_part_line(family.partition(": ")[2], families[family]) for family in parts),
+        ]
+    )
+
+
+def _layer_table(times: Sequence[Mapping[str, Any]], memories: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    columns = ("measured", "predicted", "10 to 90 %", "error", "inside", "memory", "predicted", "error")
+    yield f"| layer, tokens / ranks, system | {' | '.join(columns)} |"
+    yield "|---" * (1 + len(columns)) + "|"
+    for time, memory in zip(times, memories, strict=True):
+        low, middle, high = (1e3 * time["predicted"][key] for key in ("p10", "nominal", "p90"))
+        held, expected = memory["reported"] / GIB, memory["predicted"]["nominal"] / GIB
+        yield (
+            f"| {time['id']} | {1e3 * time['reported']:.1f} ms | {middle:.1f} ms | {low:.1f} to {high:.1f} ms | "
+            f"{_percent(time['error'], '+.1f')} | {_INSIDE[time['inside']]} | {held:.2f} GiB | {expected:.2f} GiB | "
+            f"{_percent(memory['error'], '+.1f')} |"
+        )
+
+
+def _part_line(name: str, summary: Mapping[str, Any]) -> str:
+    median, bias = _percent(summary["median"], ".1f"), _percent(summary["bias"], "+.1f")
+    return f"| {name} | {summary['n']} | {median} | {bias} | {_percent(summary['worst']['error'], '+.1f')} |"
+
+
 if __name__ == "__main__":
-    print(tables())
+    print(layer_tables() if sys.argv[1:] == [LAYERS] else tables())

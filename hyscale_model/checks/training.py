@@ -25,13 +25,14 @@ from hyscale_model.checks.kernels import USUAL_PROFILE
 from hyscale_model.errors import InputError
 from hyscale_model.evaluate import Evaluator
 from hyscale_model.locations import user_data_directory
+from hyscale_model.memory.ends import CUBLAS_WORKSPACE_BYTES
 from hyscale_model.prediction import Origin
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
 from hyscale_model.rates.profile import Profile, Rate
 from hyscale_model.scenario.resolve import read_scenario
 from hyscale_model.scenario.schema import Scenario, System
-from hyscale_model.summary import interval, summarize_memory
+from hyscale_model.summary import interval
 
 GROUP = "training"
 NAME = "training.json"
@@ -103,7 +104,13 @@ def training_scenario(data: Mapping[str, Any]) -> Scenario:
             "cluster": {"gpu": data["gpu"], "nodes": 1, "gpus_per_node": 1, "nic_gbit_per_gpu": 400},
             "layout": {"tp": 1},
             "workload": {"sequence_length": data["task"]["tokens"], "global_batch_size": 1},
-            "training": {"precision": "bf16", "index_precision": "bf16", "recompute": "full", "index_loss": "sparse"},
+            "training": {
+                "precision": "bf16",
+                "index_precision": "bf16",
+                "recompute": "full",
+                "index_loss": "sparse",
+                "gradient_precision": "bf16",
+            },
             "systems": systems,
         }
     )
@@ -191,8 +198,11 @@ def _rows(source: str, data: Mapping[str, Any], profile: str | None, draws: int,
 
 
 def _peak_bytes(evaluator: Evaluator, system: System) -> float:
-    found = summarize_memory(evaluator.case(system), evaluator.memory(system))
-    return float(found["peak_allocated_bytes"])
+    """As allocated. The trainer adds gradients up in PyTorch's way: there are no placeholders of them."""
+    memory = evaluator.memory(system)
+    always = {**memory.always, "workspaces": CUBLAS_WORKSPACE_BYTES}
+    alone = replace(memory, always=always)
+    return float(alone.nominal_allocated(alone.nominal_kinds()).max())
 
 
 def _counted(profile: Profile, shared: float) -> Profile:

@@ -49,6 +49,7 @@ class Index:
     Attributes:
         projections: of queries, keys and head weights.
         parameters: norms and biases beside the projections.
+        normed_queries: whether its queries go through a norm, which keeps them as they were.
     """
 
     heads: int
@@ -57,6 +58,7 @@ class Index:
     ratio: int
     projections: tuple[Projection, ...]
     parameters: int = 0
+    normed_queries: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ class Attention:
         index: the indexer it computes; None for layers that select nothing or share another's selection.
         norm_parameters: weights of norms, sinks, convolutions.
         passed_values: BF16 values a token reads and writes in norms, rotary embedding, gates, convolutions.
+        normed_values: values of a token's heads that go through a norm of their own before the core, which keeps them.
     """
 
     kind: AttentionKind
@@ -109,6 +112,7 @@ class Attention:
     index: Index | None = None
     norm_parameters: int = 0
     passed_values: int = 0
+    normed_values: int = 0
 
     @property
     def projections(self) -> tuple[Projection, ...]:

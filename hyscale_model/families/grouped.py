@@ -93,4 +93,5 @@ def _attention(
         ),
         norm_parameters=norms,
         passed_values=2 * (heads + groups) * width,
+        normed_values=(heads + groups) * width if norms else 0,
     )

@@ -59,6 +59,7 @@ def _sparse(model: Qwen4) -> Attention:
             Projection(name="key", inputs=hidden, outputs=model.indexer_head_dim),
         ),
         parameters=2 * model.indexer_head_dim,
+        normed_queries=True,
     )
     return Attention(
         kind="qsa",
@@ -83,6 +84,8 @@ def _sparse(model: Qwen4) -> Attention:
         norm_parameters=2 * width,
         # Norms of queries and keys with their rotary embedding, the gate on the output.
         passed_values=2 * (heads + groups) * width + 3 * heads * width * (gate - 1),
+        # Keys as they were are counted with what the projections give.
+        normed_values=heads * width,
     )
 
 

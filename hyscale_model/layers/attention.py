@@ -214,10 +214,11 @@ def _index_backward(case: Scenario, sizes: Sizes, attention: Attention, factor: 
     """Through the kept scores to the index projections; their inputs are detached, so weight gradients only."""
     index = attention.index
     assert index is not None
-    width = index.head_dim / index.ratio
+    width, rows, term = index.head_dim / index.ratio, sizes.queries, "index_projections"
     selector = Selector.of(case, index, sizes)
     return (
         *index_backward_tasks(selector, factor),
         *scatter("cp.index_key_gradient", case, sizes, width),
-        *(projection(each, "index_loss", sizes.queries, 1, 0.0, prefix="index.gradient") for each in index.projections),
+        elementwise("index.norm_rope_backward", 3 * rows * (index.heads + 1) * index.head_dim, term, launches=3),
+        *(projection(each, term, rows, 1, 0.0, prefix="index.gradient") for each in index.projections),
     )

@@ -36,8 +36,6 @@ WARP_RATE = 0.6
 # weights of every head, written by one kernel and added up by another. The backward has a kernel of queries, and one of
 # keys, which adds once for queries that share a pass over the union of their keys.
 WEIGHT_BYTES = 2 * BF16_BYTES
-# What programs of one launch leave to those of the next.
-LEFT_BYTES = 2**30
 # Key and value widths together above which backward takes slower kernels.
 USUAL_WIDTHS = 256
 

@@ -3,7 +3,10 @@
 Floors per rank with n queries, h attention heads of key width u, k selected keys, H index heads of width D:
     teacher    2 x 2 n h k u FLOP: softmax statistics first, then probabilities (Megatron-Core)
     KL         scores, indices and teacher read, gradients written, and once more with those of the loss
-    backward   3 x 2 n k H D FLOP (scores again, query and key gradients), n k D atomic adds to key gradients
+    backward   3 x 2 n k H D FLOP (scores again, query and key gradients), n k D atomic adds to key gradients, FP32 sums
+               of the L keys zeroed and rounded
+This project's KL is one kernel with its gradients, which the backward multiplies by those of the losses; a teacher of
+tokens is added up by entry first, and FP32 gradients of queries are rounded in a pass of their own.
 Inputs of the indexer are detached, so nothing flows on to the hidden state.
 """
 
@@ -24,6 +27,9 @@ TEACHER_PASSES = 2
 HEADS_AT_ONCE, ROWS_AT_ONCE = 16, 512
 SCORE_PASSES = 6
 KL_PASSES, KL_LAUNCHES = 6, 4
+# Of them those of the backward: gradients read and written.
+SLOPE_PASSES = 2
+ROUNDED_BYTES = FP32_BYTES + BF16_BYTES
 
 
 def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
@@ -44,9 +50,12 @@ def index_loss_tasks(selector: Selector, core: Core) -> tuple[Task, ...]:
             launches=TEACHER_PASSES,
         )
     own = selector.system.backend == OWN_BACKEND
-    divergence = Operation(family="elementwise", hbm_bytes=KL_PASSES * FP32_BYTES * kept, launches=KL_LAUNCHES)
-    # This project's attention leaves the teacher itself.
+    # This project's attention leaves the teacher itself, of tokens.
     made = () if own else (Task(name="index_loss.teacher", term="index_loss", work=teacher),)
+    passes = FP32_BYTES * (KL_PASSES - (SLOPE_PASSES if own else 0)) * kept
+    if own and core.entry_tokens > 1:
+        passes = passes + FP32_BYTES * (sizes.tokens * attended + kept)
+    divergence = Operation(family="elementwise", hbm_bytes=passes, launches=KL_LAUNCHES)
     return (
         *made,
         # Probabilities are summed over the heads of all tensor ranks.
@@ -77,13 +86,13 @@ def _chunked(tokens: Number, heads: Number, attended: Number, core: Core, case: 
 
 def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]:
     """Gradients of index queries, keys and head weights through the k kept scores."""
-    rows, width = selector.rows, selector.index.head_dim
+    rows, width, heads = selector.rows, selector.index.head_dim, selector.index.heads
     kept, overlap = rows.queries * rows.selected, factor("pair_overlap")
     work = Operation(
         family="index_backward",
         flops=3 * selector.flops(rows.queries, rows.selected),
         sm_work=kept * width,
-        hbm_bytes=2 * FP32_BYTES * rows.held_keys * width + kept * (INT32_BYTES + FP32_BYTES),
+        hbm_bytes=BF16_BYTES * width * (rows.queries * heads + rows.held_keys) + kept * (INT32_BYTES + FP32_BYTES),
         launches=2,
         units=lambda: {
             "products": kept * selector.index.heads,
@@ -95,6 +104,15 @@ def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]
             "atomics": kept * width * (1 - overlap),
             "shared_atomics": kept * width * overlap,
         },
-        passed_bytes=2 * FP32_BYTES * rows.held_keys * width,
+        passed_bytes=(FP32_BYTES + ROUNDED_BYTES) * rows.held_keys * width,
     )
-    return (Task(name="index_loss.backward", term="index_loss", work=work),)
+    through = Task(name="index_loss.backward", term="index_loss", work=work)
+    if selector.system.backend != OWN_BACKEND:
+        return (through,)
+    slopes = Operation(family="elementwise", hbm_bytes=SLOPE_PASSES * FP32_BYTES * kept, launches=2)
+    rounded = Operation(family="elementwise", hbm_bytes=ROUNDED_BYTES * rows.queries * heads * width)
+    return (
+        Task(name="index_loss.slopes", term="index_loss", work=slopes),
+        through,
+        Task(name="index_loss.rounded", term="index_loss", work=rounded),
+    )

@@ -4,7 +4,7 @@ A product keeps its input for the gradient of its weights, a norm its input, an 
 attention its queries, keys, values, output and one FP32 statistic a query and head. Every tensor counts once however
 many readers it has. With n tokens of a tensor rank's shard, T = n tp tokens of its group, hidden h, BF16:
 
-    norm                2 h n in, 2 h n out (which the products behind it share)
+    norm                2 h n in, 2 h n out (which the products behind it share); of queries and keys 2 T a d / tp in
     grouped attention   2 T (a + 2 g) d / tp queries, keys, values; 2 T a d / tp output; 4 T a / tp statistics
     latent attention    the same with heads of their own widths, and 2 x 2 n r for each low-rank vector and its norm
     unfused core        T S a / tp (2 softmax + 1 mask + 2 dropped-out): 5 a s^2 b of Korthikanti et al.
@@ -112,8 +112,9 @@ def attention_kept(case: Scenario, sizes: Sizes, attention: Attention, body: Ana
     # The first product behind the core reads its output: the same tensor, or a narrower copy.
     copied = context if each != BF16_BYTES else 0.0
     latent = any(each.inputs not in (hidden,) and each.split == "outputs" for each in attention.before)
+    normed = attention.normed_values / tp
     modules: dict[str, Number] = {
-        "always": BF16_BYTES * (shard * hidden + rows * (context + beyond))
+        "always": BF16_BYTES * (shard * hidden + rows * (context + beyond + normed))
         + each * rows * (behind + absorbed + copied)
         + _index_bytes(sizes, attention)
         + _mask(body, shard),
@@ -136,7 +137,10 @@ def _beyond(case: Scenario, attention: Attention, body: Anatomy, operands: Numbe
 
 def _index_bytes(sizes: Sizes, attention: Attention) -> Number:
     index = attention.index
-    return 0.0 if index is None else BF16_BYTES * sizes.queries * (index.heads + 1) * index.head_dim
+    if index is None:
+        return 0.0
+    queries = index.heads * (1 + index.normed_queries)
+    return BF16_BYTES * sizes.queries * (queries + 1) * index.head_dim
 
 
 def _statistics(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
@@ -210,7 +214,21 @@ def attention_gradients(case: Scenario, sizes: Sizes, attention: Attention, body
         # The gate of an output has its gradient before the core has those of its operands.
         operands = core.heads / tp * core.key_width + maximum(core.groups / tp, 1) * (core.key_width + core.value_width)
         values = values + _beyond(case, attention, body, operands)
-    return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden)
+    unused = _unused_gradients(case, sizes, attention)
+    return BF16_BYTES * (sizes.tokens * values + shard_tokens(case, sizes) * body.hidden) + unused
+
+
+def _unused_gradients(case: Scenario, sizes: Sizes, attention: Attention) -> Number:
+    """FP32 zeros that autograd makes for outputs nothing flows back to, as it does unless an operator declines.
+
+    This project's sparse attention returns logarithms and, where an indexer learns of them, probabilities of its keys.
+    """
+    core = attention.core
+    if case.systems[0].backend != OWN_BACKEND or not core.topk:
+        return 0.0
+    learns = equals(case.training.index_loss, "sparse") if attention.index else 0.0
+    keys = core.topk * core.entry_tokens + core.window
+    return FP32_BYTES * sizes.tokens * (core.heads / case.layout.tp + learns * keys)
 
 
 def feed_forward_gradients(case: Scenario, sizes: Sizes, ffn: FeedForward, body: Anatomy) -> Number:

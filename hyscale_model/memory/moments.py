@@ -72,6 +72,10 @@ class Moments:
         keeps = shared or self.policy in KEEPS_INDICES or not self.full
         keeps = keeps and self.case.systems[0].index_storage == "device"
         start = layer_input_bytes(self.case, self.sizes, body)
+        # A layer returns what the next one reads. Recomputed, its output is held until its backward has ended: by the
+        # checkpoint that gave it to autograd, though nothing reads it (torch.utils.checkpoint with reentrance,
+        # Megatron-LM's CheckpointFunction).
+        self.returned: Number = start if self.full else 0.0
         self.stored: Number = 0.0
         self.indices: Number = 0.0
         self.tables: Number = 0.0
@@ -151,7 +155,7 @@ class Moments:
         # The index loss and the products behind the core have been through theirs.
         gone = self.kept[attention.kind].behind if self.full else 0.0
         held = own + here * (of.gradients - (of.index_keys if self.full else 0.0))
-        self._moment(f"backward, attention{label}", block + here * (gradients - freed - gone), held)
+        self._moment(f"backward, attention{label}", block + here * (gradients + self.returned - freed - gone), held)
 
     def _least_freed(self) -> Number:
         """Stored bytes of the smallest feed-forward a rank has; 0 where it has none."""
@@ -179,7 +183,7 @@ class Moments:
             gradients = here * feed_forward_gradients(self.case, self.sizes, ffn, body)
             for phase, own, more, held in (
                 ("forward", restored, 0.0, self._gathered(None)),
-                ("backward", restored + gradients, widest, self._gathered(gathered)),
+                ("backward", restored + gradients + here * self.returned, widest, self._gathered(gathered)),
             ):
                 moment = f"{phase}, {name}"
                 self._moment(moment, more, held)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from hyscale_model.arrays import Number, equals, maximum, minimum, where
 from hyscale_model.families.anatomy import Attention
 from hyscale_model.layers.attention import gathered_bytes
-from hyscale_model.layers.core import LEFT_BYTES
 from hyscale_model.layers.selection import (
     Selector,
     candidate_bytes,
@@ -17,6 +16,7 @@ from hyscale_model.layers.selection import (
     topk_output_bytes,
 )
 from hyscale_model.layers.sizes import BF16_BYTES, FP32_BYTES, INT32_BYTES, OWN_BACKEND, Sizes
+from hyscale_model.memory.launches import between_launches
 from hyscale_model.scenario.schema import Scenario
 
 
@@ -55,8 +55,10 @@ def selection_bytes(case: Scenario, sizes: Sizes, attention: Attention) -> Selec
     # One after the other: sums of the first are rounded and gone before those of the second.
     rounded = BF16_BYTES * values
     if index and case.systems[0].backend == OWN_BACKEND:
-        # While sums grow two launches' buffers are there, what is left of them when sums are rounded.
-        rounded = maximum(2 * LEFT_BYTES, rounded + LEFT_BYTES)
+        # While sums grow two launches' buffers are there, those of the last one when sums are rounded.
+        together = case.systems[0].sparse_attention == "query_pairs"
+        growing, last = between_launches(sizes, core, case.layout.tp, together)
+        rounded = maximum(growing, rounded + last)
     gradients = rounded + BF16_BYTES * indexed + FP32_BYTES * maximum(values, indexed)
     if index is None:
         # Dense attention reads its own keys where no rank has others.

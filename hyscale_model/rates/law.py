@@ -1,13 +1,15 @@
 """The time of a kernel as a function of its work: one form, which calibrations fit and predictions use.
 
-    t = lag_s + launches x launch_s + P + max(T, C, G, A, B) + serial (the others of these)
+    t = lag_s + launches x launch_s + P + max(T, C, G, A, L, S, B) + serial (the others of these)
     T = q x FLOP / (tensor peak x fraction) x (1 + sustained x)     by precision
-    C, G, A = q x sum of amount x clocks / (SMs x clock)            by unit: CUDA cores, rows by index, atomics
+    C, G, A, L = q x sum of amount x clocks / (SMs x clock)         by unit: CUDA cores, rows by index, atomics, chains
+                                                                    of dependent steps
+    S = amount x clocks / clock                                     of a program that works alone
     B, P = bytes / (HBM peak x fraction)                            beside the rest; in kernels before and after it
     q = time of whole turns of the SMs over that of work spread evenly
     x = T / (T + SUSTAINED_S): tensor cores at work for milliseconds draw so much power that clocks fall
 
-T, C, G and A scale with the SMs in use. ``lag_s`` is of measurements alone: how far the host that queued a run was
+T, C, G, A and L scale with the SMs in use. ``lag_s`` is of measurements alone: how far the host that queued a run was
 behind the device. A training step keeps its host ahead, so predictions leave it out. Needs numpy alone.
 """
 
@@ -22,7 +24,8 @@ import numpy as np
 from hyscale_model.arrays import Number
 
 PRECISIONS = ("bf16", "fp8")
-# What units of work use, if not the CUDA cores: the path of rows that are read by index, and of atomic additions.
+# What units of work use, if not the CUDA cores: the path of rows that are read by index, and of atomic additions; steps
+# that wait for each other; a program that works alone.
 PATHS: Mapping[str, str] = {
     "gathered_bytes": "gather",
     "fresh_bytes": "gather",

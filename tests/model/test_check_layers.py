@@ -1,5 +1,6 @@
 """Measured layers beside their predictions."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyscale_model.checks import check, layers
+from hyscale_model.checks import check, layers, layers_across
 from hyscale_model.checks.layers import Layer, layer_scenario, predict_layer
 from hyscale_model.checks.layers_ahead import layers as all_layers
 from hyscale_model.checks.layers_ahead import predictions
@@ -26,7 +27,8 @@ def profile():
 def measured(layer, profile, *, slower=1.0, larger=1.0):
     """A row as a machine would record it that does what the profile says."""
     found = predict_layer(layer, "h200", profile, 0, 0)
-    phases = {phases[0]: slower * 1e3 * float(found.parts[name][0, 0]) for name, (phases, _) in layers.PARTS.items()}
+    parts = layers.parts_of(layer)
+    phases = {phases[0]: slower * 1e3 * float(found.parts[name][0, 0]) for name, (phases, _) in parts.items()}
     return {
         "model": layer.model,
         "layer": layer.layer,
@@ -44,6 +46,7 @@ def recorded(monkeypatch):
     rows = []
     data = {"gpu": "h200", "kernel_hash": "x", "together": TOGETHER, "rows": rows}
     monkeypatch.setattr(layers, "_measured", lambda: [("h200", "results/h200-sxm/layers.json", data)])
+    monkeypatch.setattr(layers_across, "recorded", lambda: iter(()))
     return rows
 
 
@@ -112,6 +115,14 @@ def test_predictions_in_advance_are_those_of_the_catalogue_on_any_gpu():
     assert all(row["time_s"]["p10"] < row["time_s"]["nominal"] < row["time_s"]["p90"] for row in found["rows"])
 
 
+def test_predictions_in_advance_have_the_parts_that_are_compared():
+    folder = Path(__file__).parents[2] / "calibration/hyscale_calibration/results/predicted/layers"
+    files = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    assert len(files) == 4
+    named = {layer.id: set(layers.parts_of(layer)) for layer in all_layers()}
+    assert all({row["id"]: set(row["parts_s"]) for row in file["rows"]} == named for file in files)
+
+
 def test_a_layer_has_the_ranks_of_its_case_and_no_communication():
     scenario = layer_scenario(GLM, "h200")
     assert scenario.cluster.nodes * scenario.cluster.gpus_per_node == scenario.layout.cp == 16
@@ -142,7 +153,19 @@ def test_the_page_tells_what_the_check_finds():
 
 def test_the_page_tells_the_bars():
     bars = check(("layers",))["summary"]["layers"]["bars"]
-    for bar, text in zip(bars, ("time: median error", "time: worst error", "memory: worst error"), strict=True):
+    # Those of layers over ranks stand on another page.
+    for bar, text in zip(bars[:3], ("time: median error", "time: worst error", "memory: worst error"), strict=True):
         (reached, met) = re.search(rf"^\| {text} at most \d+ % \| ([\d.]+) % \| (.+?) \|$", PAGE, re.MULTILINE).groups()
         assert float(reached) == pytest.approx(100 * bar["value"], abs=0.06)
         assert ("no" in met) != bar["passed"]
+
+
+def test_lists_of_pairs_are_told_where_both_sides_have_them(recorded, profile):
+    recorded += [measured(replace(GLM, system=name), profile) for name in ("megatron", "hyscale")]
+    parts = [row for row in check(("layers",), draws=0)["rows"] if row["split"] == "part"]
+    told = {(row["id"].split()[3][:-1], row["family"].partition(": ")[2]) for row in parts}
+    both = "sparse attention recompute and backward"
+    assert ("hyscale", both) in told
+    assert ("megatron", both) not in told
+    assert [system for system, part in told if part == "sparse attention backward"] == ["megatron"]
+    assert all(abs(row["error"]) < 1e-9 for row in parts)

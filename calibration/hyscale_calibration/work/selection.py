@@ -22,6 +22,8 @@ RANK, WANTED, LEAST_STRIDE, MOST_SAMPLES, FULL = 36, 16, 32, 16384, 96
 CHUNK_BYTES = 3 * 2**27
 # Values whose order is searched in registers: programs of so many, or of eight warps, fill an SM.
 SEARCHED_AT_ONCE, WARPS_AT_ONCE = 32768, 8
+# Halvings of the range of samples until one rank is found, in the mean of normal scores, and where many are equal.
+SEARCH_STEPS, EQUAL_STEPS = 15, 30
 # (Query, head) columns and keys that a program scores at a time, and programs that an SM holds (``scoring.tiles``).
 COLUMNS, LEAST_QUERIES, MOST_QUERIES, TILE, SCORED_AT_ONCE = 256, 4, 64, 64, 2
 # Tiles that a program loads ahead, bytes in which it reorders scores to write at most; shared memory of an SM of
@@ -162,18 +164,30 @@ def _thresholds(dtype: str, shape: Shape) -> Work:
     slots = filled(columns)
     judged = float(size.judged.sum())
     blocks = _Blocks.of(size, dtype, columns, size.visible // size.stride, True)
-    turns = in_order(size.judged.astype(float), max(1, min(WARPS_AT_ONCE, SEARCHED_AT_ONCE // slots)))
+    scored, sought = cache(blocks.turns), in_order(size.judged.astype(float), _sought_at_once(slots))
+    steps = EQUAL_STEPS if shape.get("family") == "plateau" else SEARCH_STEPS
     return replace(
         sampled,
-        # While a program loads its queries, others of its SM go on.
         units={
             **sampled.units,
+            # While a program loads its queries, others of its SM go on.
             "loaded_bytes": blocks.bytes / blocks.at_once,
-            "slots": judged * slots,
+            "searched": judged * slots * steps,
             "rows": float(size.n),
         },
-        unit_turns={"loaded_bytes": cache(blocks.programs), "slots": turns, "rows": turns},
+        unit_turns={
+            "products": scored,
+            "scores": scored,
+            "loaded_bytes": cache(blocks.programs),
+            "searched": sought,
+            "rows": sought,
+        },
     )
+
+
+def _sought_at_once(slots: float) -> float:
+    """Rows whose samples an SM searches side by side, as registers and warps allow."""
+    return max(1.0, min(WARPS_AT_ONCE, SEARCHED_AT_ONCE // slots))
 
 
 def _topk_torch(dtype: str, shape: Shape) -> Work:

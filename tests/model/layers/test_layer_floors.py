@@ -28,9 +28,9 @@ def test_projections_are_two_flops_a_weight_forward_recomputed_and_twice_backwar
     assert floors["projections"] == pytest.approx(RUNS * 4 * 2 * QUERIES * weights / PEAK, rel=1e-9)
 
 
-def test_index_projections_are_two_flops_a_weight_forward_and_recomputed(floors):
+def test_index_projections_are_two_flops_a_weight_forward_recomputed_and_once_backward(floors):
     weights = 2048 * 32 * 128 + 6144 * 128 + 6144 * 32
-    products = RUNS * 2 * 2 * QUERIES * weights / PEAK
+    products = RUNS * 3 * 2 * QUERIES * weights / PEAK
     assert products <= floors["index_projections"] <= 1.2 * products
 
 
