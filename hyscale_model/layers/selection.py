@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hyscale_model.arrays import Number, ceil_div, minimum, where
+from hyscale_model.arrays import Number, ceil_div, maximum, minimum, where
 from hyscale_model.families.anatomy import Index
 from hyscale_model.layers.collected import CAPACITY as ROW_CAPACITY
-from hyscale_model.layers.collected import LEAST_CAPACITY, row_units
+from hyscale_model.layers.collected import COLLECTED_AT_ONCE, LEAST_CAPACITY, PIECE, SORTED_AT_ONCE, emptied, row_units
 from hyscale_model.layers.hytopk import CAPACITY, RECOVERY_ROWS, HyTopKSizes, mean_samples
 from hyscale_model.layers.operation import Factor, Operation, Task
 from hyscale_model.layers.sizes import (
@@ -38,6 +38,8 @@ TOPK_OUTPUT_BYTES = FP32_BYTES + 8
 REFERENCE_FLOPS = 2 * 32 * 128
 # Places that are sorted for a candidate.
 SLOTS_PER_CANDIDATE = 1.5
+# Rows that an SM sorts side by side at most, one by eight warps.
+MOST_SORTED = 8
 # Policies that keep the selection of every layer in flight.
 KEEPS_INDICES = ("keep_indices", "skip", "replay")
 
@@ -210,13 +212,19 @@ def _hytopk(selector: Selector, factor: Factor) -> dict[str, Operation]:
     key_bytes = index_key_bytes(selector.index.head_dim, selector.sizes.fp8_index)
 
     def chosen(found: Number, read: Number) -> dict[str, Number]:
+        seen = read / queries
+        rounds, lines = emptied(found / maximum(read, 1.0))
+        steps = queries * ceil_div(seen, PIECE) * (1 + rounds)
+        slots = found * SLOTS_PER_CANDIDATE
         return {
-            "words": read / 32,
-            "candidates": found,
+            "rounds": steps,
+            "steps": steps / COLLECTED_AT_ONCE,
+            "lines": read / PIECE * lines,
             "scores": found,
             # Sorted with a power of two of places, of which half are filled at least.
-            "slots": found * SLOTS_PER_CANDIDATE,
-            "rows": queries,
+            "slots": slots,
+            # Of twice as many places an SM takes so many rows at once.
+            "rows": queries / maximum(1.0, minimum(SORTED_AT_ONCE * queries / maximum(2 * slots, 1.0), MOST_SORTED)),
             "products": found * selector.index.heads,
             "crowded": found * crowded(selector.index.heads),
             "gathered_bytes": found * key_bytes,

@@ -14,7 +14,6 @@ names: n queries, L keys, V of them visible, H heads of width D, k selected.
     atomics          FP32 additions to rows by index; shared_atomics: to rows that the query before added to too
     values           results written by a product of matrices
     reread_bytes     read again, after a cache has lost them
-    words            32 keys marked by a bit each
     rounds           marked keys taken from all words at a time; steps: one after another, over rows side by side
     lines            of memory that the places of taken keys are stored to
     slots            places that are sorted, filled up to a power of two; searched: for the one the selection ends at

@@ -250,7 +250,8 @@ def _compact(dtype: str, shape: Shape) -> Work:
 
 def _rescore(dtype: str, shape: Shape) -> Work:
     size = _Selected.of(shape)
-    return rescored(dtype, shape, size.candidates, unique(size.candidates, size.length))
+    work = rescored(dtype, shape, size.candidates, unique(size.candidates, size.length))
+    return replace(work, launches=-(-size.n // size.chunk))
 
 
 def _select(dtype: str, shape: Shape) -> Work:
@@ -269,23 +270,16 @@ def _select(dtype: str, shape: Shape) -> Work:
 
 
 def chosen(dtype: str, shape: Shape) -> Work | None:
-    """The steps from marked keys to a selection as one, by the units in which the model counts them."""
-    steps = [SELECTION[row](dtype, shape) for row in CHOOSING]
-    size = _Selected.of(shape)
-    rescored_, sorted_ = steps[1], steps[2]
-    if rescored_ is None or sorted_ is None:
+    """The steps from marked keys to a selection as one, as the model prices them."""
+    collected, scored, ordered = (SELECTION[row](dtype, shape) for row in CHOOSING)
+    if collected is None or scored is None or ordered is None:
         return None
     return Work(
         family=CHOSEN,
-        hbm_bytes=sum(step.hbm_bytes for step in steps if step is not None),
-        units={
-            **rescored_.units,
-            "words": size.pairs / 32,
-            "candidates": size.candidates,
-            "slots": sorted_.units["slots"],
-            "rows": float(size.n),
-        },
-        launches=len(CHOOSING),
+        hbm_bytes=collected.hbm_bytes + scored.hbm_bytes + ordered.hbm_bytes,
+        units={**collected.units, **scored.units, "slots": ordered.units["slots"], "rows": ordered.units["rows"]},
+        launches=collected.launches + scored.launches + ordered.launches,
+        unit_turns={**collected.unit_turns, **ordered.unit_turns},
     )
 
 
