@@ -17,6 +17,9 @@ SCENARIO ?= scenarios/glm-5.1-1m-512xh20.yaml
 PICTURE ?= build/prediction.svg
 EXTRAS ?= test
 
+# Compiled modules are kept, whatever the shell says: each process of a test would compile hundreds again.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 FACTS := pyproject.toml constraints.txt
@@ -45,7 +48,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu" --hypothesis-profile=fewer
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m hyscale_model.bench

@@ -117,12 +117,10 @@ def listing(kind: str) -> list[dict[str, Any]]:
 
 def model_figures(name: str) -> dict[str, Any]:
     """Parameters of a model, what one token meets at ``POSITION``, and its layers by kind."""
-    from pydantic import TypeAdapter
-
     from hyscale_model.families import anatomy, count_parameters, keys_at, token_flops
-    from hyscale_model.scenario.models import Model
+    from hyscale_model.scenario.convert import model_adapter
 
-    model: Model = TypeAdapter(Model).validate_python({"name": name, **_fields("models", name)})
+    model = model_adapter().validate_python({"name": name, **_fields("models", name)})
     built = anatomy(model)
     parameters = count_parameters(built)
     # Learned positions end; a token beyond them cannot be.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -83,6 +84,12 @@ def _options(
     context.obj["debug"] = debug
 
 
+@cache
+def _commands() -> Callable[..., Any]:
+    """The commands as Typer understands them."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``hyscale`` with ``arguments`` (those of the process by default) and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -92,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     state: dict[str, Any] = {"debug": False}
     try:
-        code = app(arguments, standalone_mode=False, prog_name="hyscale", obj=state)
+        code = _commands()(arguments, standalone_mode=False, prog_name="hyscale", obj=state)
         sys.stdout.flush()
         return int(code or Outcome.FINE)
     except KeyboardInterrupt:

@@ -24,6 +24,7 @@ from hyscale_model.scenario.fields import (
     nearest,
     suggest,
 )
+from hyscale_model.scenario.models import Model
 from hyscale_model.scenario.node import Node, Path
 from hyscale_model.scenario.problems import Problems
 from hyscale_model.scenario.references import REFERENCES
@@ -38,6 +39,12 @@ _UNKNOWN_FAMILY = ("union_tag_invalid", "union_tag_not_found")
 def scenario_adapter() -> TypeAdapter[Scenario]:
     """The validator of a whole scenario."""
     return TypeAdapter(Scenario)
+
+
+@cache
+def model_adapter() -> TypeAdapter[Model]:
+    """The validator of a model of any family, which takes a while to build."""
+    return TypeAdapter(Model)
 
 
 def to_scenario(root: Node, problems: Problems) -> Scenario | None:

@@ -6,7 +6,7 @@ Nodes are never changed once made, so aliases, catalogue entries and merges may 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hyscale_model.prediction import Origin
@@ -81,15 +81,15 @@ class Node:
 
     def with_value(self, value: Any) -> Node:
         """Another value in the same place."""
-        return replace(self, value=value)
+        return Node(value, self.file, self.line, self.origin)
 
     def with_child(self, key: str, child: Node) -> Node:
         """This mapping with one more, or another, child."""
-        return replace(self, value={**self.value, key: child})
+        return self.with_value({**self.value, key: child})
 
     def without(self, *keys: str) -> Node:
         """This mapping without some of its keys."""
-        return replace(self, value={key: child for key, child in self.value.items() if key not in keys})
+        return self.with_value({key: child for key, child in self.value.items() if key not in keys})
 
     def with_origin(self, origin: Origin) -> Node:
         """This node and all below it with another origin."""
@@ -98,7 +98,7 @@ class Node:
             value = {key: child.with_origin(origin) for key, child in value.items()}
         elif isinstance(value, list):
             value = [child.with_origin(origin) for child in value]
-        return replace(self, value=value, origin=origin)
+        return Node(value, self.file, self.line, origin)
 
 
 def node_of(value: Any, file: str, origin: Origin | None = None) -> Node:

@@ -66,7 +66,7 @@ def test_intervals_hold_about_four_fifths_of_what_was_not_seen():
     assert 0.7 <= np.concatenate(inside).mean() <= 0.92
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(factor=st.floats(0.25, 4.0))
 def test_a_kernel_that_is_slower_throughout_is_predicted_slower_throughout(factor):
     samples = samples_of(points_of("topk_radix")[:12], 0.02)

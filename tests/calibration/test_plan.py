@@ -9,11 +9,10 @@ from hyscale_calibration.benches import registry
 from hyscale_calibration.plan import LEVELS, SWEEPS, plan
 from hyscale_calibration.point import HELD_OUT, Point, part_of
 from hyscale_calibration.work import DESCRIBED, work_of
-from pydantic import TypeAdapter
 
 from hyscale_model import catalog
 from hyscale_model.families import anatomy
-from hyscale_model.scenario.models import Model
+from hyscale_model.scenario.convert import model_adapter
 
 SECONDS = {"quick": 180.0, "full": 1500.0}
 MODELS = ("glm-5.1", "deepseek-v3.2", "deepseek-v4-flash", "deepseek-v4-pro", "qwen3.8-flash-next")
@@ -96,7 +95,7 @@ def test_about_as_many_are_held_out_as_stated():
 def built(name):
     entry = catalog.entry("models", name)
     assert entry.extends is None
-    return anatomy(TypeAdapter(Model).validate_python({"name": name, **entry.values}))
+    return anatomy(model_adapter().validate_python({"name": name, **entry.values}))
 
 
 def test_products_are_those_of_catalogued_models():

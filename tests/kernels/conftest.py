@@ -19,7 +19,7 @@ class Unavailable(pytest.Module):
 
 @cache
 def missing():
-    """Why kernels cannot run here, empty when they can. Decides first whether Triton compiles or interprets."""
+    """Why kernels cannot run here, empty when they can. Decides first whether Triton compiles or interprets, fast."""
     for name in ("torch", "triton"):
         try:
             module = importlib.import_module(name)
@@ -32,6 +32,7 @@ def missing():
             numpy = importlib.import_module("numpy").__version__
             if tuple(map(int, numpy.split(".")[:2])) >= (2, 4):
                 return f"Triton's interpreter needs numpy below 2.4, here is {numpy}: see constraints.txt"
+    importlib.import_module("interpreted").hasten()
     return ""
 
 

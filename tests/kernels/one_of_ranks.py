@@ -1,7 +1,9 @@
 """What one rank of tests/kernels/test_layers_across.py does: ``torchrun ... one_of_ranks.py NAME [ARGUMENT...]``."""
 
+import runpy
 import sys
 
+import interpreted
 import torch
 import torch.distributed as dist
 from hyscale_calibration.benches import device
@@ -10,30 +12,13 @@ from hyscale_calibration.layers.__main__ import main
 from hyscale_calibration.layers.across import check, command, gathered, measure
 from hyscale_calibration.layers.across.exposure import Busy
 from hyscale_calibration.layers.check import SIZES
-from hyscale_calibration.layers.context import HeldKeys
 
 
-def gathers():
-    """What comes is in the order of the sequence, and gradients go back summed, hidden or not, in both orders."""
-    ranks = Ranks.open()
-    length = 8 * ranks.ranks
-    context = gathered.GatheredKeys(length)
-    wanted = {width: torch.arange(length * width).reshape(length, width).float() for width in (3, 5)}
-    for hidden in (False, True):
-        own = {width: rows[context.positions].requires_grad_() for width, rows in wanted.items()}
-        coming = {width: context.coming("rows", rows, hidden=hidden) for width, rows in own.items()}
-        # The one that was asked for first is used last.
-        whole = {width: coming[width]() for width in (5, 3)}
-        for width, rows in whole.items():
-            assert torch.equal(rows, wanted[width]), (hidden, width)
-        grad = {width: wanted[width].cos() * (ranks.rank + 1) for width in wanted}
-        sum((rows * grad[width]).sum() for width, rows in whole.items()).backward()
-        times = ranks.ranks * (ranks.ranks + 1) / 2
-        for width, rows in own.items():
-            torch.testing.assert_close(rows.grad, times * wanted[width][context.positions].cos())
-    held = HeldKeys(length, ranks.ranks, ranks.rank, {"rows": 3})
-    assert torch.equal(held.positions, context.positions)
-    ranks.close()
+def layers(*arguments):
+    """``python -m hyscale_calibration.layers``, in a fast interpreter."""
+    sys.argv[1:] = arguments
+    del sys.modules[main.__module__]
+    runpy.run_module(main.__module__, run_name="__main__", alter_sys=True)
 
 
 def fails():
@@ -123,4 +108,5 @@ def one_step(bench):
     return Busy.of([{"cat": "kernel", "name": name, "ts": a, "dur": b - a} for name, (a, b) in names.items()])
 
 
+interpreted.hasten()
 globals()[sys.argv[1]](*sys.argv[2:])

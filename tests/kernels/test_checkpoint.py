@@ -87,7 +87,7 @@ def test_a_pipeline_interleaves_micro_batches_and_layers():
     assert_each_forward_kept_its_own(*(module.layer for module in stage), uses=2)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     order=st.integers(1, 4).flatmap(lambda n: st.permutations([*range(n), *range(n)])),
     depth=st.integers(1, 3),

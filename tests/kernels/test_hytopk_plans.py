@@ -87,7 +87,7 @@ def check(case):
         assert bool((found.recovered | (found.candidates <= plan.capacity)).all())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cases())
 def test_any_plan_selects_what_the_oracle_does(case):
     check(case)

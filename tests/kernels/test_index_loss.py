@@ -184,7 +184,7 @@ def test_deterministic_gradients_do_not_depend_on_the_order_of_queries():
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     n=st.integers(0, 5),
     heads=st.integers(1, 9),

@@ -120,7 +120,7 @@ def test_no_tensor_is_as_large_as_queries_times_keys():
     assert whole.most >= 8 * n * length
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     n=st.integers(0, 5),
     heads=st.integers(1, 9),

@@ -18,7 +18,8 @@ from hyscale_kernels.spans import zigzag_positions
 ROOT = Path(__file__).parents[2]
 
 
-def ranks(count, *arguments):
+def ranks(count, script, *arguments):
+    """What ``count`` processes say that run a script of this folder."""
     paths = os.pathsep.join(str(ROOT / each) for each in ("", "kernels", "calibration"))
     environment = {
         **os.environ,
@@ -27,29 +28,29 @@ def ranks(count, *arguments):
         "CUDA_VISIBLE_DEVICES": "",
         "TRITON_INTERPRET": "1",
     }
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *arguments]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    command += [str(Path(__file__).with_name(script)), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
-def as_one(name, *arguments, count=2):
-    return ranks(count, str(Path(__file__).with_name("one_of_ranks.py")), name, *map(str, arguments))
+def as_one(name, *arguments):
+    return ranks(2, "one_of_ranks.py", name, *arguments)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["hyscale", "megatron"])
 def test_ranks_select_compute_and_learn_as_one_process(system):
-    count = 2
-    done = ranks(count, "-m", "hyscale_calibration.layers", "--cp", "--check-only", "--system", system)
+    done = as_one("layers", "--cp", "--check-only", "--system", system)
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = done.stdout.splitlines()
-    assert line.startswith(f"{count} ranks as {system}, gathers ")
+    assert line.startswith(f"2 ranks as {system}, gathers ")
     assert "the selections of one process" in line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_rows_come_in_the_order_of_the_sequence_and_gradients_go_back_summed(count):
-    done = as_one("gathers", count=count)
+    done = ranks(count, "one_that_gathers.py")
     assert done.returncode == 0, done.stderr[-3000:]
 
 

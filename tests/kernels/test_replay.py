@@ -126,7 +126,7 @@ def test_case_24_keys_with_a_large_row_stride_and_columns_apart():
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     n=st.integers(1, 5),
     heads=st.integers(1, 20),

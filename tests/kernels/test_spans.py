@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hyscale_kernels.spans import causal_spans, zigzag_positions
 
@@ -14,7 +14,6 @@ def entries(span):
     return list(range(*span.tolist()))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=12))
 def test_spans_hold_the_complete_entries_of_a_segment(ratio, queries):
     starts = [ratio * start for start, _ in queries]

@@ -134,7 +134,7 @@ def test_groups_of_a_larger_tensor():
     assert_attention(q, both[:, 0], indices, values=both[:, 1])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     n=st.integers(1, 4),
     groups=st.integers(1, 3),

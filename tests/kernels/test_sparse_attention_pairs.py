@@ -43,7 +43,7 @@ def off(found, wanted):
 keys_of_a_query = st.sets(st.integers(0, 30), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(keys=st.lists(keys_of_a_query, min_size=1, max_size=9), most=st.sampled_from([1.0, 1.5, 2.0, 4.0]))
 def test_two_pairs_have_one_list_with_each_key_once(keys, most):
     indices = rows(keys, 12)

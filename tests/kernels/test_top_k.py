@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hyscale_kernels.top_k import reference, top_k
 from inputs import (
@@ -30,7 +30,6 @@ def spans_of(*spans):
 # The reference.
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(st.floats(width=32), st.sampled_from([NAN, INFINITY, -INFINITY, 0.0, -0.0, 1.0, LOWEST, LEAST])),

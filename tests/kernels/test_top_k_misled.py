@@ -142,14 +142,14 @@ def check(case):
     assert_exactly_selected(chosen, within(table, spans), topk)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(tables())
 def test_any_table_and_span(case):
     check(case)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(tables())
 def test_many_tables_and_spans(case):
     check(case)

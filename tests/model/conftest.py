@@ -1,7 +1,6 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import settings
 
 from hyscale_model import catalog
 from hyscale_model.evaluate import Evaluator
@@ -9,10 +8,6 @@ from hyscale_model.predict import predict
 from hyscale_model.rates.draws import Draws
 from hyscale_model.rates.load import load_profile
 from hyscale_model.scenario import read_scenario
-
-# A busy machine is no failed truth.
-settings.register_profile("model", deadline=None)
-settings.load_profile("model")
 
 PUBLISHED = catalog.path("published", "glm-5.1-1m-512xh20").read_text(encoding="utf-8")
 

@@ -7,6 +7,7 @@ from hyscale_model import catalog
 from hyscale_model.scenario.schema import Cluster, Gpu
 
 MIB = 2**20
+GPU, CLUSTER = TypeAdapter(Gpu), TypeAdapter(Cluster)
 
 # What the driver reports.
 MEMORY_MIB = {
@@ -37,7 +38,7 @@ GPUS_OF_CLUSTERS = {
 
 
 def gpu(name: str) -> Gpu:
-    return TypeAdapter(Gpu).validate_python({"name": name, **catalog.entry("gpus", name).values})
+    return GPU.validate_python({"name": name, **catalog.entry("gpus", name).values})
 
 
 @pytest.mark.parametrize("name", catalog.names("gpus"))
@@ -74,6 +75,6 @@ def test_tensor_cores_reach_the_peak_at_the_stated_clock(name: str) -> None:
 def test_every_cluster_is_of_the_schema(name: str) -> None:
     values = dict(catalog.entry("clusters", name).values)
     assert "usd_per_gpu_hour" not in values
-    cluster = TypeAdapter(Cluster).validate_python({"name": name, **values, "gpu": gpu(values["gpu"])})
+    cluster = CLUSTER.validate_python({"name": name, **values, "gpu": gpu(values["gpu"])})
     assert cluster.nodes * cluster.gpus_per_node == GPUS_OF_CLUSTERS[name]
     assert cluster.gpu.name in catalog.names("gpus")

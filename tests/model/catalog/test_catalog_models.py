@@ -4,10 +4,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from hyscale_model import catalog
 from hyscale_model.families import anatomy, count_parameters
+from hyscale_model.scenario.convert import model_adapter
 from hyscale_model.scenario.models import DeepseekV4, Gpt, Model, Qwen4, SparseLatentModel
 
 MODELS = catalog.names("models")
@@ -20,7 +20,7 @@ def fields(name: str) -> dict[str, Any]:
 
 
 def model(name: str) -> Model:
-    return TypeAdapter(Model).validate_python({**fields(name), "name": name})
+    return model_adapter().validate_python({**fields(name), "name": name})
 
 
 @pytest.mark.parametrize("name", MODELS)

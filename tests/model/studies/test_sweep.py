@@ -92,7 +92,7 @@ BEYOND = {
 }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_what_is_extrapolated_is_what_a_prediction_of_the_point_says(data):
     paths = data.draw(st.lists(st.sampled_from(list(BEYOND)), min_size=1, max_size=4, unique=True))
@@ -170,7 +170,7 @@ def test_equal_work_has_an_equal_id_and_other_work_another():
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_point_is_invalid_exactly_where_a_rule_says_so(data):
     fields = {

@@ -47,7 +47,7 @@ NAMES = st.sampled_from(
 KERNELS = st.lists(st.tuples(NAMES, st.integers(0, 50), st.integers(0, 30), st.integers(0, 3)), min_size=1, max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(kernels=KERNELS)
 def test_parts_sum_to_the_time_in_which_anything_ran(tmp_path_factory, kernels):
     recorder = Recorder()

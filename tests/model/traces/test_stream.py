@@ -24,7 +24,7 @@ def read(path, keep=()):
     return read_events(path, keep, events.append), events
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     events=EVENTS,
     before=VALUES,
