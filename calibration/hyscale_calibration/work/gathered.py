@@ -47,10 +47,10 @@ def _replay_backward(dtype: str, shape: Shape) -> Work:
         flops=3 * forward.flops,
         fp8=forward.fp8,
         hbm_bytes=forward.hbm_bytes,
-        # Gradients of keys are zeroed, read and cast.
-        passed_bytes=(2.0 * FP32 + 2.0) * shape["L"] * shape["D"],
+        # Gradients of keys are zeroed, and stay in FP32.
+        passed_bytes=FP32 * shape["L"] * shape["D"],
         units={**forward.units, **_added(shape, shape["D"])},
-        launches=4,
+        launches=2,
     )
 
 
@@ -61,8 +61,8 @@ def _index_loss(dtype: str, shape: Shape) -> Work:
         family="index_loss",
         flops=backward.flops * 4 / 3,
         hbm_bytes=backward.hbm_bytes,
-        # Scores, indices, teacher and gradients; the gradients once more with those of the losses.
-        passed_bytes=backward.passed_bytes + 6.0 * FP32 * kept,
+        # Gradients of keys are rounded. Scores, indices, teacher and gradients; these once more with those of the losses.
+        passed_bytes=backward.passed_bytes + (FP32 + 2.0) * shape["L"] * shape["D"] + 6.0 * FP32 * kept,
         units=backward.units,
         launches=10,
         # Whether the teacher was wrong is asked before the backward.
