@@ -61,7 +61,7 @@ def _index_loss(dtype: str, shape: Shape) -> Work:
         family="index_loss",
         flops=backward.flops * 4 / 3,
         hbm_bytes=backward.hbm_bytes,
-        # Gradients of keys are rounded. Scores, indices, teacher and gradients; these once more with those of the losses.
+        # Gradients of keys are rounded. Scores, indices, teacher, gradients; these once more with those of the losses.
         passed_bytes=backward.passed_bytes + (FP32 + 2.0) * shape["L"] * shape["D"] + 6.0 * FP32 * kept,
         units=backward.units,
         launches=10,
