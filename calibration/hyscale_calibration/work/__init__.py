@@ -24,6 +24,8 @@ names: n queries, L keys, V of them visible, H heads of width D, k selected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
 
 from hyscale_calibration.point import Point
 from hyscale_calibration.work.gathered import GATHERED
@@ -39,8 +41,14 @@ DESCRIBED: Mapping[str, Callable[[str, Shape], Work | None]] = {**LIBRARY, **SEL
 
 def work_of(row: str, dtype: str, shape: Shape) -> Work | None:
     """The work of a measurement; None where nothing is fitted to it."""
+    return _described(row, dtype, tuple(sorted(shape.items())))
+
+
+# Rows of a shape are counted one by one, and plans, fits and comparisons ask for the same shapes again.
+@lru_cache(maxsize=4096)
+def _described(row: str, dtype: str, shape: tuple[tuple[str, Any], ...]) -> Work | None:
     described = DESCRIBED.get(row)
-    return None if described is None else described(dtype, shape)
+    return None if described is None else described(dtype, dict(shape))
 
 
 def families_of(points: Iterable[Point]) -> frozenset[str]:
