@@ -124,6 +124,7 @@ def fits():
     return fit_all(measured(0.035), PEAKS)
 
 
+@pytest.mark.slow
 def test_a_whole_plan_meets_the_bars_on_kernels_that_follow_the_law(fits):
     assert missed_bars(fits["held_out"]) == []
     assert fits["held_out"]["n"] > 150
@@ -131,11 +132,13 @@ def test_a_whole_plan_meets_the_bars_on_kernels_that_follow_the_law(fits):
     assert set(fits["unfitted"]) == {"index_scoring.only.wide", "index_scoring.table.wide"}
 
 
+@pytest.mark.slow
 def test_the_rule_of_transfer_holds_where_kernels_follow_it(fits):
     assert fits["transfer"]["median"] < 0.04
     assert fits["transfer"]["n"] == sum(point.part == "transfer" and point.row != "hytopk" for point in plan("full"))
 
 
+@pytest.mark.slow
 def test_steps_of_hytopk_are_added_up_and_counted_once(fits):
     rows = sum(entry["held_out"]["n"] for entry in fits["families"].values())
     assert fits["families"]["candidate_select"]["fit"]["n"] > 10
