@@ -92,7 +92,10 @@ def test_the_accuracy_page_shows_the_small_training_beside_its_prediction():
     for row in told:
         reported, nominal, interval, error = shown[row["id"]]
         scale = {"ms": 1e-3, "GiB": 2.0**30, "": 1.0}[nominal.partition(" ")[2]]
-        found = [row["reported"], *(row["predicted"][key] for key in ("nominal", "p10", "p90") if interval or key[0] == "n")]
-        figures = [float(text.split()[0]) for text in (reported, nominal, *(interval.split(" to ") if interval else ()))]
-        assert figures == pytest.approx([value / scale for value in found], abs=0.06 if scale != 1 else 0.006)
+        known = [row["reported"], row["predicted"]["nominal"]]
+        figures = [float(text.split()[0]) for text in (reported, nominal)]
+        if interval:
+            known += [row["predicted"]["p10"], row["predicted"]["p90"]]
+            figures += [float(text.split()[0]) for text in interval.split(" to ")]
+        assert figures == pytest.approx([value / scale for value in known], abs=0.006 if scale == 1 else 0.06)
         assert float(error.split()[0]) == pytest.approx(100 * row["error"], abs=0.06)

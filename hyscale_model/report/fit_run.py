@@ -54,7 +54,7 @@ def render_fit_run(data: Mapping[str, Any], console: Console) -> None:
     if moved:
         canvas.heading(console, "What it says of the unknowns")
         table = [_input(row) for row in moved]
-        console.print(canvas.plain_table(["", "before", "after"], table, left=(0, 1, 2), fold=(0,)))
+        console.print(canvas.plain_table(["", "before", "after"], table, left=(0, 1, 2), fold=(1, 2)))
 
 
 def _render_trace(trace: Mapping[str, Any], console: Console) -> None:

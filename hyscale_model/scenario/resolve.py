@@ -117,7 +117,7 @@ def _resolve(root: Node, file: str, allow_files: bool, overrides: Sequence[str])
 
 
 def _links_are_open(scenario: Scenario, root: Node) -> bool:
-    """Whether nobody says what links inside a node reach. One that is said stands for all: they were fitted together."""
+    """Whether nobody says what links inside a node reach; one value stands for all, since they were fitted together."""
     stated = root.child("cluster")
     varied = {*(assumption.path for assumption in scenario.assumptions), *scenario.sweep, *scenario.zip}
     return stated is not None and not any(stated.child(name) or f"cluster.{name}" in varied for name in measured.LINKS)

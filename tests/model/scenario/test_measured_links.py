@@ -81,19 +81,20 @@ def step_times(scenario):
     return [row["step_time_s"] for row in found["rows"]]
 
 
-@pytest.mark.parametrize("field, values", [("cluster.gpus_per_node", [4, 8]), ("cluster.nvlink_efficiency", [0.5, 0.7])])
-def test_a_sweep_has_the_links_that_each_of_its_points_has_alone(profile, field, values):
+SWEPT = {"cluster.gpus_per_node": [4, 8], "cluster.nvlink_efficiency": [0.5, 0.7]}
+
+
+@pytest.mark.parametrize("field", SWEPT)
+def test_a_sweep_has_the_links_that_each_of_its_points_has_alone(profile, field):
     """Of eight GPUs measured ones, of four the assumed; of an efficiency that is stated no other field is measured."""
     text = TEXT.format(gpu="h200", gpus=8, more="", profile=profile).replace("cp: 8, ep: 8", "cp: 4, ep: 4")
     text = text.replace("global_batch_size: 1", "global_batch_size: 2")
-    alone = [
-        step_times(
-            read_scenario("s.yaml", text=text, overrides=[f"{field}={value}", "sweep.workload.sequence_length=[131072]"])
-        )[0]
-        for value in values
-    ]
-    swept = read_scenario("s.yaml", text=text, overrides=[f"sweep.{field}={values}"])
-    assert step_times(swept) == pytest.approx(alone, rel=1e-12)
+
+    def times(*overrides):
+        return step_times(read_scenario("s.yaml", text=text, overrides=overrides))
+
+    alone = [times(f"{field}={value}", "sweep.workload.sequence_length=[131072]")[0] for value in SWEPT[field]]
+    assert times(f"sweep.{field}={SWEPT[field]}") == pytest.approx(alone, rel=1e-12)
     assert alone[0] != alone[1]
 
 
