@@ -27,7 +27,9 @@ KERNELS = (
     "runs x j (max(T, S, B) + s (T + S + B - max(T, S, B)) + launches), with T = FLOP over tensor rate, S = work over "
     "SM rate, B = bytes over HBM rate"
 )
-TRANSFERS = "runs x (bytes x seconds a byte + latency), less what computation hides"
+TRANSFERS = (
+    "runs x (bytes x seconds a byte + latency + root of bytes x ramp inside a node), less what computation hides"
+)
 FORMULAS: Mapping[str, str] = {
     "step_time_s": "sum of the terms on the critical stage",
     "speedup": "step time of the one over step time of the other, draw by draw",
@@ -80,8 +82,10 @@ def explain_metric(resolved: Resolved, metric: str) -> dict[str, Any]:
         return _memory(metric, parts[3:], result, summarize_memory(evaluator.case(system), evaluator.memory(system)))
     known = summarize(result)
     if parts[2] in known and len(parts) == 3 and isinstance(known[parts[2]], (int, float)):
-        return _answer(metric, known[parts[2]], "follows from step time and FLOP; see systems.*.step_time_s", [])
-    expected = f"step_time_s, time_s.<term>, memory.<...>, or one of {', '.join(list(known)[:8])}"
+        formula = "follows from the layout, step time and FLOP; see systems.*.step_time_s"
+        return _answer(metric, known[parts[2]], formula, [])
+    numbers = ", ".join(name for name, value in known.items() if isinstance(value, int | float))
+    expected = f"step_time_s, time_s.<term>, memory.<...>, or one of {numbers}"
     raise InputError(f"nothing explains {metric}", field="--explain", expected=expected)
 
 

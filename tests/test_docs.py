@@ -79,6 +79,23 @@ def test_the_accuracy_page_sums_up_what_check_does(published):
                     assert float(text.split()[0]) / 100 == pytest.approx(value, abs=0.006)
 
 
-def table_rows(page):
+def table_rows(page, columns=7):
     lines = (line.strip().strip("|").split("|") for line in page.splitlines() if line.startswith("| "))
-    return [[cell.strip() for cell in cells] for cells in lines if len(cells) == 7]
+    return [[cell.strip() for cell in cells] for cells in lines if len(cells) == columns]
+
+
+def test_the_accuracy_page_shows_the_small_training_beside_its_prediction():
+    page = (DOCS / "docs" / "accuracy.md").read_text()
+    shown = {cells[0].replace("`", ""): cells[1:] for cells in table_rows(page, 5)}
+    told = [row for row in check(["training"])["rows"] if row["id"] in shown]
+    assert len(told) == 6
+    for row in told:
+        reported, nominal, interval, error = shown[row["id"]]
+        scale = {"ms": 1e-3, "GiB": 2.0**30, "": 1.0}[nominal.partition(" ")[2]]
+        known = [row["reported"], row["predicted"]["nominal"]]
+        figures = [float(text.split()[0]) for text in (reported, nominal)]
+        if interval:
+            known += [row["predicted"]["p10"], row["predicted"]["p90"]]
+            figures += [float(text.split()[0]) for text in interval.split(" to ")]
+        assert figures == pytest.approx([value / scale for value in known], abs=0.006 if scale == 1 else 0.06)
+        assert float(error.split()[0]) == pytest.approx(100 * row["error"], abs=0.06)

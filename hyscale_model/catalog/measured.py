@@ -15,6 +15,7 @@ from hyscale_model.locations import user_profile_directory
 KIND = "measured"
 # Fields of a cluster that collectives inside a node tell.
 LINKS = ("nvlink_efficiency", "nvlink_latency_s", "nvlink_ramp_s_per_root_byte")
+LEAST_LATENCY_S = 1e-9
 SUFFIX = ".json"
 _PACKAGE = "hyscale_calibration"
 
@@ -87,28 +88,41 @@ def for_gpu(gpu: str) -> str | None:
     return next((name for name, data in usable() if data.get("gpu") == gpu and data.get("fits")), None)
 
 
+def file_of(profile: str) -> Path | None:
+    """The file of a measured profile by its name, or by the path of the file itself; None for other profiles."""
+    return paths().get(profile) or (Path(profile) if profile.endswith(SUFFIX) else None)
+
+
 def links(profile: str, gpu: str, gpus_per_node: int, nvlink_bytes_per_s: float) -> dict[str, float]:
     """What a profile measured of collectives over a whole node of so many GPUs, as ``LINKS``; empty if it did not.
 
-    Of all collectives that of the all-gather, which the default efficiency is of too.
+    The all-gather stands for all of them, as it does for the efficiency that is assumed by default.
 
     Args:
         profile: its name, or the path of its file.
-        gpu: catalogue name; nvlink_bytes_per_s: its peak in one direction.
+        gpu: name in the catalogue of the GPU that the profile has to be of.
+        nvlink_bytes_per_s: the peak of that GPU in one direction, which the efficiency is of.
+
+    Raises:
+        InputError: the profile cannot be read, or its collectives are damaged.
     """
-    path = paths().get(profile) or (Path(profile) if profile.endswith(SUFFIX) else None)
-    if path is None or not path.is_file():
+    path = file_of(profile)
+    if path is None or not path.is_file() or gpus_per_node < 2:
         return {}
     data = read(path)
     if data.get("gpu") != gpu:
         return {}
-    for group in data.get("collectives", {}).get("groups", ()):
-        if group["backend"] == "nccl" and group["ranks"] == group["ranks_per_node"] == gpus_per_node:
-            found = group["fits"]["all_gather"]
-            return {
-                "nvlink_efficiency": min(1.0, found["bus_bytes_per_s"] / nvlink_bytes_per_s),
-                # A ring takes one step fewer than there are ranks.
-                "nvlink_latency_s": max(found["latency_s"], 1e-9) / (gpus_per_node - 1),
-                "nvlink_ramp_s_per_root_byte": found["ramp_s_per_sqrt_byte"],
-            }
+    try:
+        for group in data.get("collectives", {}).get("groups", ()):
+            if group["backend"] == "nccl" and group["ranks"] == group["ranks_per_node"] == gpus_per_node:
+                found = group["fits"]["all_gather"]
+                return {
+                    "nvlink_efficiency": min(1.0, found["bus_bytes_per_s"] / nvlink_bytes_per_s),
+                    # A ring takes one step fewer than there are ranks. A fit may leave nothing, which no scenario may.
+                    "nvlink_latency_s": max(found["latency_s"], LEAST_LATENCY_S) / (gpus_per_node - 1),
+                    "nvlink_ramp_s_per_root_byte": found["ramp_s_per_sqrt_byte"],
+                }
+    except (AttributeError, KeyError, TypeError):
+        expected = "groups as hyscale calibrate --op collectives writes them"
+        raise InputError("its collectives are damaged", str(path), field="collectives", expected=expected) from None
     return {}

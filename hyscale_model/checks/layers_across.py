@@ -77,8 +77,8 @@ def shared_layers() -> list[SharedLayer]:
     ]
 
 
-def shared_scenario(shared: SharedLayer, gpu: str) -> Scenario:
-    """The scenario of one layer with its communication over the GPUs of a node."""
+def shared_scenario(shared: SharedLayer, gpu: str, profile: str) -> Scenario:
+    """The scenario of one layer with its communication over the GPUs of a node, whose links are those of a profile."""
     layer = shared.layer
     switches = f"backend: hyscale_kernels, cp_overlap: {shared.cp_overlap}"
     text = f"""
@@ -91,6 +91,7 @@ workload: {{sequence_length: {layer.length}, global_batch_size: 1, micro_batch_s
 training: {{precision: bf16, index_precision: bf16, recompute: full, index_loss: sparse}}
 systems: [{{name: {layer.system}, extends: {layer.system}, {switches}}}]
 scope: {{layer: {layer.layer}, include: [attention, communication]}}
+profile: "{profile}"
 """
     return read_scenario(f"{shared.id}.yaml", text=text.encode()).scenario
 
@@ -101,7 +102,7 @@ def predict_shared(shared: SharedLayer, gpu: str, profile: Profile, draws: int, 
     Contention is the time that computation loses a second of a collective beside it. A step's term of exposed
     communication has what is lost so too; here exposed is the collectives' own.
     """
-    scenario = shared_scenario(shared, gpu)
+    scenario = shared_scenario(shared, gpu, profile.name)
     rates = profile_of_layer(profile, shared.layer.shared_keys)
     evaluator = Evaluator(scenario, {}, Draws(draws, seed), rates)
     (result,) = evaluator.steps(scenario.systems)

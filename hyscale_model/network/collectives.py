@@ -32,7 +32,7 @@ Key = tuple[TransferKind, GroupName, Any, Any]
 
 
 class Network:
-    """Collectives of one layout on one cluster: seconds = bytes x inverse bandwidth + latency.
+    """Collectives of one layout on one cluster: seconds = bytes x inverse bandwidth + latency + root of bytes x ramp.
 
     Args:
         case: the scenario of one system.

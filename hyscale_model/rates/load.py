@@ -40,11 +40,9 @@ def load_profile(name: str, architecture: str = "hopper") -> Profile:
     if name == PUBLISHED and f"{name}-{architecture}" in catalog.names("profiles"):
         return _shipped(f"{name}-{architecture}")
     if name not in catalog.names("profiles"):
-        known = measured.paths()
-        if name in known:
-            return _measured(known[name])
-        if Path(name).suffix == ".json":
-            return _measured(Path(name))
+        file = measured.file_of(name)
+        if file is not None:
+            return _measured(file)
         if Path(name).suffix in (".yaml", ".yml"):
             return Profile.parse(load(name).data)
     try:

@@ -41,7 +41,8 @@ def render_comparison(rows: Sequence[Mapping[str, Any]], console: Console) -> No
     room = console.width - sum(columns) - 2 * len(columns)
     if max(map(len, names)) > room:
         table = [[key, *line] for key, line in zip(ids, numbers, strict=True)]
-        console.print(canvas.plain_table(["", *_HEAD], table))
+        # Ids may be long too: better in several lines than in place of the numbers.
+        console.print(canvas.plain_table(["", *_HEAD], table, fold=(0,)))
         for key, metric, source in zip(ids, metrics, sources, strict=True):
             canvas.sentence(console, f"{key}: {metric}" + (f" ({source})" if source else ""), "dim")
         return

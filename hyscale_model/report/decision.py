@@ -45,7 +45,7 @@ def render_decision(data: Mapping[str, Any], console: Console) -> None:
     for places in canvas.in_groups(list(range(len(systems))), each):
         names = [list(systems)[place] for place in places]
         rows = [[title, *(cells[place] for place in places)] for title, cells in known.items()]
-        console.print(canvas.plain_table(["", *names], rows))
+        console.print(canvas.plain_table(["", *names], rows, fold=range(1, 1 + len(names))))
         console.print()
     missing = [HINTS[title] for title in lines if title not in known]
     if missing:

@@ -33,7 +33,7 @@ def render_fit_run(data: Mapping[str, Any], console: Console) -> None:
         show = unit_of(row["metric"])
         told = [show(row["value"]), _range(row["before"], show), _after(row, show)]
         lines.append([_metric(row["metric"]), *told])
-    console.print(canvas.plain_table(["", "measured", "before", "after"], lines))
+    console.print(canvas.plain_table(["", "measured", "before", "after"], lines, fold=(0,)))
     if not data["explained"]:
         canvas.sentence(
             console,
@@ -53,7 +53,8 @@ def render_fit_run(data: Mapping[str, Any], console: Console) -> None:
     moved = [row for row in data["inputs"] if row["moved"] >= LEAST_MOVE][:MOST_INPUTS]
     if moved:
         canvas.heading(console, "What it says of the unknowns")
-        console.print(canvas.plain_table(["", "before", "after"], [_input(row) for row in moved], left=(0, 1, 2)))
+        table = [_input(row) for row in moved]
+        console.print(canvas.plain_table(["", "before", "after"], table, left=(0, 1, 2), fold=(1, 2)))
 
 
 def _render_trace(trace: Mapping[str, Any], console: Console) -> None:
@@ -113,7 +114,7 @@ def _after(row: Mapping[str, Any], show: Callable[[Any], str]) -> str:
 def _input(row: Mapping[str, Any]) -> list[str]:
     name = canvas.printable(row["input"])
     if row["kind"] == "rate":
-        return [name, "50th percentile", f"{row['percentile']:.0f}th percentile"]
+        return [name, "percentile 50", f"percentile {row['percentile']:.0f}"]
     if "choices" in row:
         shares = [
             ", ".join(f"{choice['value']} {percent(choice[when])}" for choice in row["choices"])

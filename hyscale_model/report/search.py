@@ -83,7 +83,8 @@ def _render_ratios(data: Mapping[str, Any], console: Console) -> None:
     rows = [(f"in the best layout of {row['layout_of']}", row["speedup"]) for row in data["like_for_like"]]
     rows.append(("each in its own best layout", data["each_at_its_best"]["speedup"]))
     lines = [[text, *(_interval(speedups.get(pair)) for pair in pairs)] for text, speedups in rows]
-    console.print(canvas.plain_table(["", *pairs], lines))
+    head = ["", *(pair.replace("/", " / ") for pair in pairs)]
+    console.print(canvas.plain_table(head, lines, fold=range(len(head))))
 
 
 def _interval(value: Mapping[str, float] | None) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hyscale_model import catalog
 from hyscale_model.catalog import measured
 from hyscale_model.errors import InputError
 from hyscale_model.prediction import Origin
@@ -20,7 +21,7 @@ from hyscale_model.scenario.overrides import apply_overrides, select_systems
 from hyscale_model.scenario.problems import Problems
 from hyscale_model.scenario.references import expand, merge
 from hyscale_model.scenario.scalars import show
-from hyscale_model.scenario.schema import Scenario
+from hyscale_model.scenario.schema import Cluster, Scenario
 from hyscale_model.scenario.validate import check_scenario
 
 _EXPERIMENT = ("model", "cluster", "workload", "scope")
@@ -38,6 +39,8 @@ class Resolved:
         restated: paths of the experiment itself (model, cluster, workload, scope) that overrides set, other than
             those the file leaves open; results reported for the file then belong to another experiment.
         unresolved: the scenario as read, whether it may refer to files, and the overrides laid on it.
+        links_open: whether links inside a node are as the profile measured them, where it did: none is stated, drawn
+            or swept.
     """
 
     scenario: Scenario
@@ -46,6 +49,11 @@ class Resolved:
     notes: tuple[str, ...] = ()
     restated: tuple[str, ...] = ()
     unresolved: tuple[Node, bool, tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
+    links_open: bool = False
+
+    def linked(self, scenario: Scenario) -> Scenario:
+        """This scenario with some fields replaced, with the links inside a node that are then right."""
+        return _linked(scenario) if self.links_open else scenario
 
     def again(self, overrides: Sequence[str], without: Collection[str] = ()) -> Resolved:
         """The same scenario with further overrides, ``path=value`` each; earlier ones of ``without`` are taken back.
@@ -100,20 +108,34 @@ def _resolve(root: Node, file: str, allow_files: bool, overrides: Sequence[str])
     if own is not None:
         scenario = replace(scenario, profile=own)
         found["profile"] = Origin("assumed", f"measured on {scenario.cluster.gpu.name}: the best there is for it")
-    links = _measured_links(scenario, root)
-    if links:
-        scenario = replace(scenario, cluster=replace(scenario.cluster, **links))
-        found |= {f"cluster.{name}": Origin("measured", f"collectives of profile {scenario.profile}") for name in links}
-    return Resolved(scenario, found, file, tuple(problems.notes), tuple(restated), unresolved)
+    links_open = _links_are_open(scenario, root)
+    if links_open:
+        scenario = _linked(scenario)
+        origin = Origin("measured", f"collectives of profile {scenario.profile}")
+        found |= {f"cluster.{name}": origin for name in _measured_links(scenario)}
+    return Resolved(scenario, found, file, tuple(problems.notes), tuple(restated), unresolved, links_open)
 
 
-def _measured_links(scenario: Scenario, root: Node) -> dict[str, Any]:
-    """Links of a node as the profile measured them over as many of the same GPUs; empty where a file states one."""
-    cluster, stated = scenario.cluster, root.child("cluster")
-    drawn = {assumption.path for assumption in scenario.assumptions}
-    if stated is None or any(stated.child(name) or f"cluster.{name}" in drawn for name in measured.LINKS):
+def _links_are_open(scenario: Scenario, root: Node) -> bool:
+    """Whether nobody says what links inside a node reach; one value stands for all, since they were fitted together."""
+    stated = root.child("cluster")
+    varied = {*(assumption.path for assumption in scenario.assumptions), *scenario.sweep, *scenario.zip}
+    return stated is not None and not any(stated.child(name) or f"cluster.{name}" in varied for name in measured.LINKS)
+
+
+def _measured_links(scenario: Scenario) -> dict[str, float]:
+    gpu = scenario.cluster.gpu.name
+    if gpu not in catalog.names("gpus"):
         return {}
-    return measured.links(scenario.profile, cluster.gpu.name, cluster.gpus_per_node, cluster.gpu.nvlink_bytes_per_s)
+    # The share is of what the GPU that was measured can: a scenario that asks for faster links keeps it.
+    peak = catalog.entry("gpus", gpu).values["nvlink_bytes_per_s"]
+    return measured.links(scenario.profile, gpu, scenario.cluster.gpus_per_node, peak)
+
+
+def _linked(scenario: Scenario) -> Scenario:
+    """The scenario with links of a node as its profile measured them over as many of the same GPUs, or as assumed."""
+    links: dict[str, Any] = {each.name: each.default for each in fields(Cluster) if each.name in measured.LINKS}
+    return replace(scenario, cluster=replace(scenario.cluster, **links | _measured_links(scenario)))
 
 
 def inherit(root: Node, allow_files: bool, seen: tuple[Path, ...] = ()) -> Node:

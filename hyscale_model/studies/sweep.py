@@ -82,7 +82,7 @@ class Sweep:
                 by_name[named] = self._again(named)
             base = by_name[named]
             plain = self._each({path: value for path, value in fixed.items() if path not in REFERENCE_PATHS})
-            scenario = None if isinstance(base, str) else assign(base.scenario, plain)
+            scenario = None if isinstance(base, str) else base.linked(assign(base.scenario, plain))
             for start in range(0, self.axes.inside, size):
                 stop = min(start + size, self.axes.inside)
                 values = self.axes.columns(start, stop)

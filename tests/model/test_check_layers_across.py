@@ -114,7 +114,7 @@ def test_hidden_gathers_are_those_of_latents_and_the_rest_is_exposed(profile):
 
 def test_exposed_bytes_are_those_of_the_ring(profile):
     found = predict_shared(replace(GLM, cp_overlap="none"), "h200", profile, 0, 0)["exposed_s"]["nominal"]
-    cluster = shared_scenario(GLM, "h200").cluster
+    cluster = shared_scenario(GLM, "h200", profile.name).cluster
     moved = 3 * 704 * 2 * GLM.layer.length / 2
     seconds = moved / (cluster.gpu.nvlink_bytes_per_s * cluster.nvlink_efficiency) + 6 * cluster.nvlink_latency_s
     roots = 3 * sum((width * 2 * GLM.layer.length) ** 0.5 for width in (128, 576))
@@ -127,7 +127,7 @@ def test_ranks_compute_what_one_rank_of_as_many_computes(profile):
     alone = predict_layer(shared.layer, "h200", profile, 0, 0).seconds[0, 0]
     found = predict_shared(shared, "h200", profile, 0, 0)
     assert found["time_s"]["nominal"] - found["exposed_s"]["nominal"] == pytest.approx(alone)
-    assert layer_scenario(shared.layer, "h200").layout == shared_scenario(shared, "h200").layout
+    assert layer_scenario(shared.layer, "h200").layout == shared_scenario(shared, "h200", "h200-sxm").layout
 
 
 def test_predictions_in_advance_are_those_of_the_catalogue():

@@ -92,6 +92,15 @@ NARROW = (
 HOST = ("training.optimizer_cpu_offload=true", "training.cpu_offloading_num_layers=2")
 
 
+def test_what_a_refusal_offers_is_explained(small):
+    with pytest.raises(InputError) as refused:
+        explain_metric(small, "systems.hyscale.terms")
+    offered = refused.value.expected.partition("one of ")[2].split(", ")
+    assert {"busy_time_s", "model_flops_utilization"} <= set(offered)
+    for name in offered:
+        assert explain_metric(small, f"systems.hyscale.{name}")["formula"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "term", "words"),
     [

@@ -22,12 +22,15 @@ def small(tmp_path):
 
 
 def test_people_see_the_best_their_own_and_the_ratios(run, small):
-    result = run("search", small, "--top", 2, "--draws", 4, "--workers", 1)
+    systems = [part for name in ("megatron", "megatron-best", "hyscale") for part in ("--system", name)]
+    result = run("search", small, "--top", 2, "--draws", 4, "--workers", 1, *systems)
     assert result.code == 0
     text = " ".join(result.out.split())
-    assert text.count("yours") == 4
+    assert text.count("yours") == 6
     assert "as fast as yours" in text
-    assert "each in its own best layout" in text
+    *_, ratios = result.out.partition("worth to each other")
+    assert all(word in ratios for word in ("each in its own", "in the best layout", "megatron-best"))
+    assert "…" not in ratios
 
 
 @pytest.mark.slow

@@ -248,6 +248,11 @@ def test_failed_bars_are_found_wherever_they_stand(checked):
     assert "FAILED kernels: bias" in shown(render_check, checked)
 
 
+def test_long_ids_leave_room_for_their_numbers(checked):
+    rows = [{**row, "id": f"glm-5.1 dsa 131072/2 megatron, gathers hidden: {row['id']}"} for row in checked["rows"]]
+    assert "…" not in shown(render_check, {**checked, "rows": rows}, 80)
+
+
 def test_an_empty_check_is_no_crash():
     assert "No bar failed." in shown(render_check, {"rows": [], "summary": {}})
 

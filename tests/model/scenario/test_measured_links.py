@@ -5,7 +5,9 @@ import json
 import pytest
 
 from hyscale_model.catalog import measured
+from hyscale_model.errors import InputError
 from hyscale_model.scenario import read_scenario
+from hyscale_model.studies.sweep import Sweep
 
 TEXT = """
 schema_version: 1
@@ -72,3 +74,39 @@ def test_the_shipped_profile_has_two_gpus():
     assert 0.5 < cluster.nvlink_efficiency < 0.75
     assert 5e-6 < cluster.nvlink_latency_s < 2e-5
     assert 1e-9 < cluster.nvlink_ramp_s_per_root_byte < 1e-8
+
+
+def step_times(scenario):
+    found = Sweep.of(scenario, draws=0).collect()
+    return [row["step_time_s"] for row in found["rows"]]
+
+
+SWEPT = {"cluster.gpus_per_node": [4, 8], "cluster.nvlink_efficiency": [0.5, 0.7]}
+
+
+@pytest.mark.parametrize("field", SWEPT)
+def test_a_sweep_has_the_links_that_each_of_its_points_has_alone(profile, field):
+    """Of eight GPUs measured ones, of four the assumed; of an efficiency that is stated no other field is measured."""
+    text = TEXT.format(gpu="h200", gpus=8, more="", profile=profile).replace("cp: 8, ep: 8", "cp: 4, ep: 4")
+    text = text.replace("global_batch_size: 1", "global_batch_size: 2")
+
+    def times(*overrides):
+        return step_times(read_scenario("s.yaml", text=text, overrides=overrides))
+
+    alone = [times(f"{field}={value}", "sweep.workload.sequence_length=[131072]")[0] for value in SWEPT[field]]
+    assert times(f"sweep.{field}={SWEPT[field]}") == pytest.approx(alone, rel=1e-12)
+    assert alone[0] != alone[1]
+
+
+def test_a_gpu_with_other_links_keeps_the_share_that_was_measured(profile):
+    found = resolved(profile)
+    faster = found.again(["cluster.gpu.nvlink_bytes_per_s=9e11"])
+    assert faster.scenario.cluster.nvlink_efficiency == found.scenario.cluster.nvlink_efficiency
+
+
+@pytest.mark.parametrize("groups", [[{"backend": "nccl"}], [{**group(8, 8), "fits": {}}], 8])
+def test_damaged_collectives_are_told(profile, groups):
+    data = json.loads(profile.read_text())
+    profile.write_text(json.dumps({**data, "collectives": {"groups": groups}}))
+    with pytest.raises(InputError, match="collectives are damaged"):
+        resolved(profile)
