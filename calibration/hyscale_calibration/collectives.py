@@ -76,6 +76,15 @@ class Ranks:
         dist.barrier()
         dist.destroy_process_group()
 
+    def first_says(self, answer: bool) -> bool:
+        """What the first rank answers, told to every rank."""
+        import torch
+        import torch.distributed as dist
+
+        told = torch.tensor(float(answer), device=self.device)
+        dist.broadcast(told, 0)
+        return bool(told)
+
     def measure(self, sizes: Sequence[int]) -> dict[str, Any]:
         """A group of ``profile["collectives"]``; every rank measures, and each time is that of the slowest."""
         import torch
@@ -89,7 +98,7 @@ class Ranks:
             "version": ".".join(map(str, torch.cuda.nccl.version())) if gpu else torch.__version__,
             "ranks": self.ranks,
             "ranks_per_node": local,
-            "nvls": False,
+            "nvls": gpu and os.environ.get("NCCL_NVLS_ENABLE") != "0",
             "rows": rows,
             "fits": {
                 kind: fit([row for row in rows if row["kind"] == kind], factor(self.ranks))
@@ -207,28 +216,39 @@ class Ranks:
 
 
 def measure_into(path: Path, level: str, *, resume: bool) -> dict[str, Any] | None:
-    """Measure on every rank of this job; the first writes them into a profile and is given what it wrote.
+    """Measure on every rank of this job; the first writes them into a profile and is given what it wrote, others None.
 
     Raises:
-        ProfileError: this is no job of several processes, or the file exists and ``resume`` was not said, or it cannot
-            be read.
+        ProfileError: this is no job of several processes; or, on the first rank alone, the file exists and ``resume``
+            was not said, or it cannot be read.
     """
     if not launched():
         raise ProfileError("collectives need several processes: torchrun --nproc-per-node=N ...")
-    # Before anything is measured, and on every rank: one that stopped later would leave the others waiting.
-    if path.exists() and not resume:
-        raise ProfileError(f"{path}: exists; --resume continues it, --output names another file")
-    profile = read(path) if path.exists() else empty(path.name.removesuffix(".json"), None)
     group = Ranks.open()
-    try:
-        found = group.measure(SIZES[level])
-    finally:
-        group.close()
-    if group.rank != 0:
+    profile: dict[str, Any] | None = None
+    refused: ProfileError | None = None
+    if group.rank == 0:
+        try:
+            profile = _begun(path, resume)
+        except ProfileError as error:
+            refused = error
+    # Nodes may have files of their own: that of the rank that writes counts, and all hear of it before they measure.
+    found = group.measure(SIZES[level]) if group.first_says(refused is None) else None
+    # Not after an error: leaving the group would wait for ranks that wait for this one.
+    group.close()
+    if refused is not None:
+        raise refused
+    if profile is None or found is None:
         return None
     profile["collectives"] = with_group(profile["collectives"], found)
     write(path, profile)
     return found
+
+
+def _begun(path: Path, resume: bool) -> dict[str, Any]:
+    if path.exists() and not resume:
+        raise ProfileError(f"{path}: exists; --resume continues it, --output names another file")
+    return read(path) if path.exists() else empty(path.name.removesuffix(".json"), None)
 
 
 def told(group: dict[str, Any]) -> list[str]:

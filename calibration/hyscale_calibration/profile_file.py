@@ -142,6 +142,9 @@ def validated(data: Any, where: str) -> dict[str, Any]:
             lacking = [name for name in needed if not isinstance(entry, dict) or name not in entry]
             if lacking:
                 raise ProfileError(f"{where}: {key}[{number}] lacks {', '.join(lacking)}")
+    collectives = data["collectives"]
+    if not isinstance(collectives, dict) or (collectives.get("measured") and not collectives.get("groups")):
+        raise ProfileError(f"{where}: collectives are measured but have no groups: measure them again")
     for entry in data["measurements"]:
         if not entry["median_ms"] > 0:
             raise ProfileError(f"{where}: {entry['id']} took {entry['median_ms']} ms, which no kernel does")

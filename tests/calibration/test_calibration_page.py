@@ -39,7 +39,7 @@ FAMILIES = {
     "gather": "gather",
     "scatter": "scatter_add",
 }
-# The digits that the page tells, as a share: 6.2 % may be 6.15 to 6.25 %, and a fit elsewhere differs a little more.
+# Of what is predicted anew: the digits that the page tells, as a share, and what draws elsewhere differ.
 ABOUT = {"abs": 0.006}
 
 
@@ -59,12 +59,18 @@ def share(text):
     return float(re.match(r"[-+]?[\d.]+", text)[0]) / 100
 
 
+def rounded(text):
+    """What rounds to the digits that are told: 6.2 % may be 6.15 to 6.25 %."""
+    whole, decimals = re.match(r"[-+]?(\d+)(?:\.(\d+))?", text).groups()
+    return pytest.approx(float(f"{whole}.{decimals or 0}") / 100, abs=0.51 * 10.0 ** -(2 + len(decimals or "")))
+
+
 def test_held_out_errors(fits):
     told, held = table("over all", "held out", "bar"), fits["held_out"]
     bars = {"median": held["median"] > ERROR_BARS["median"], "p95": held["p95"] > ERROR_BARS["p95"]}
     bars["coverage"] = not COVERAGE_BAR[0] <= held["coverage"] <= COVERAGE_BAR[1]
     for name, key in (("median error", "median"), ("95th percentile", "p95"), ("the 80 % interval holds", "coverage")):
-        assert share(told[name][0]) == pytest.approx(held[key], **ABOUT)
+        assert held[key] == rounded(told[name][0])
         assert ("missed" in told[name][1]) == bars[key]
     assert f"{held['n']} held out" in PAGE
     assert f"{fits['fit']['n']} fitted" in PAGE
@@ -77,21 +83,21 @@ def test_errors_by_family(fits):
         entry = fits["families"][FAMILIES[name]]
         assert (int(points), int(count)) == (entry["fit"]["n"], entry["held_out"]["n"]), name
         for text, key in ((median, "median"), (worst, "p95"), (inside, "coverage")):
-            assert share(text) == pytest.approx(entry["held_out"][key], **ABOUT), name
+            assert entry["held_out"][key] == rounded(text), name
 
 
 def test_parts_of_the_sms(fits):
     median, count, inside = re.search(r"median error\s+([\d.]+) % over (\d+) points, (\d+) % inside", PAGE).groups()
     moved = fits["transfer"]
     assert int(count) == moved["n"]
-    assert float(median) / 100 == pytest.approx(moved["median"], **ABOUT)
-    assert float(inside) / 100 == pytest.approx(moved["coverage"], **ABOUT)
+    assert moved["median"] == rounded(median)
+    assert moved["coverage"] == rounded(inside)
 
 
 def test_published_kernels():
     summary = check(["kernels"])["summary"]["kernels"]
     told = re.findall(r"^\| (H\d+\S*) \| (.+?) \| (\d+) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
-    assert len(told) == len(summary["by_family"]) - 1
+    assert len(told) == len(summary["by_family"])
     families = {
         (name.split(":")[0].upper(), entry["n"], "other library" in name): entry
         for name, entry in summary["by_family"].items()
@@ -116,6 +122,6 @@ def test_sizes_of_plans():
 def test_the_readme_tells_the_same(fits):
     held = fits["held_out"]
     median, worst = re.search(r"median error of ([\d.]+) %\s+\((\d+) % at the 95th", README).groups()
-    assert float(median) / 100 == pytest.approx(held["median"], **ABOUT)
-    assert float(worst) / 100 == pytest.approx(held["p95"], **ABOUT)
+    assert held["median"] == rounded(median)
+    assert held["p95"] == rounded(worst)
     assert f"{held['n']} were held out" in README

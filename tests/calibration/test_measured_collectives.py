@@ -13,12 +13,20 @@ from hyscale_calibration.collectives import FACTORS, SIZES, launched
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(*arguments):
+def ranks(*arguments):
     paths = os.pathsep.join(str(ROOT / each) for each in ("", "kernels", "calibration"))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", "hyscale_model.cli.main", "calibrate", *map(str, arguments)]
+    command += map(str, arguments)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def torchrun(*arguments):
+    return ranks("-m", "hyscale_model.cli.main", "calibrate", *arguments)
+
+
+def with_own_files(folder, *fails):
+    return ranks(Path(__file__).with_name("one_that_measures.py"), folder, *fails)
 
 
 @pytest.mark.slow
@@ -40,6 +48,34 @@ def test_two_processes_measure_every_collective(tmp_path):
     again = torchrun("--op", "collectives", "--output", path)
     assert again.returncode != 0
     assert "exists; --resume continues it" in again.stderr
+
+
+@pytest.mark.slow
+def test_the_file_of_the_first_rank_alone_counts(tmp_path):
+    pytest.importorskip("torch")
+    first, second = tmp_path / "0.json", tmp_path / "1.json"
+    second.write_text("of another node")
+    done = with_own_files(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(first.read_text())["collectives"]["measured"]
+    assert second.read_text() == "of another node"
+    second.unlink()
+    kept = first.read_text()
+    again = with_own_files(tmp_path)
+    assert again.returncode != 0
+    assert "0.json: exists; --resume continues it" in again.stderr
+    assert first.read_text() == kept
+    assert not second.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_fails_says_why_and_keeps_nobody_waiting(rank, tmp_path):
+    pytest.importorskip("torch")
+    done = with_own_files(tmp_path, rank)
+    assert done.returncode != 0
+    assert f"rank {rank} is wrong" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_links_carry_is_counted_as_the_library_does():

@@ -1,10 +1,12 @@
 """Plans: independent points with stable ids, what they belong to, and how long they take."""
 
+import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hyscale_calibration import work
 from hyscale_calibration.benches import registry
 from hyscale_calibration.plan import LEVELS, SWEEPS, plan
 from hyscale_calibration.point import HELD_OUT, Point, part_of
@@ -85,6 +87,12 @@ def test_an_id_says_all_that_a_point_is():
 def test_the_part_depends_on_the_id_alone(identity):
     assert part_of(identity) == part_of(identity)
     assert part_of(identity) in ("fit", "held_out")
+
+
+def test_every_unit_of_work_is_described():
+    described = set(re.findall(r"(?:^    |; )(\w+)(?:  |: )", work.__doc__, re.MULTILINE))
+    found = [each for point in plan("full") if (each := work_of(point.row, point.dtype, point.shape)) is not None]
+    assert set().union(*(each.units for each in found)) == described
 
 
 def test_about_as_many_are_held_out_as_stated():

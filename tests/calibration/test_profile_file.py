@@ -68,6 +68,7 @@ def test_a_file_that_is_cut_short_is_refused_and_left(path, share):
     [
         ({"schema_version": 2}, "schema version 2, this program reads and writes 1"),
         ({"kind": "published"}, "no measured profile"),
+        ({"collectives": {"measured": True, "rows": [{"kind": "send"}]}}, "have no groups"),
         ({"measurements": [{"id": "a"}]}, r"measurements\[0\] lacks row, dtype"),
         ({"measurements": [entry("a", -1.0)]}, "a took -1.0 ms, which no kernel does"),
     ],

@@ -12,8 +12,12 @@ from hyscale_calibration.work import work_of
 from hyscale_calibration.work.rows import in_order, longest, shares, visible_keys
 from hyscale_kernels.hytopk import Plan
 from hyscale_kernels.scoring import tiles
+from hyscale_kernels.sparse_attention import pairs
+from hyscale_kernels.top_k import api
 
+from hyscale_model.layers import collected
 from hyscale_model.layers.collected import emptied
+from hyscale_model.layers.tiles import TOGETHER, TOGETHER_UP_TO
 
 SHAPE = {"n": 64, "L": 4096, "H": 4, "D": 32, "k": 512, "ratio": 1, "weights": "signed", "family": "normal"}
 
@@ -50,9 +54,21 @@ def test_keys_are_shared_out_as_the_kernels_do(programs, monkeypatch):
 
 def test_candidates_are_those_that_the_plan_aims_at():
     for topk, length in ((512, 2**17), (2048, 2**20)):
-        shape = {**SHAPE, "n": 8, "L": length, "k": topk, "visible": "all"}
+        shape = {**SHAPE, "n": 8192, "L": length, "k": topk, "visible": "all"}
         plan = Plan.of(topk, length)
-        assert work_of("hytopk.rescore", "bf16", shape).units["scores"] == 8 * plan.rank * plan.stride
+        rescored = work_of("hytopk.rescore", "bf16", shape)
+        assert rescored.units["scores"] == 8192 * plan.rank * plan.stride
+        assert rescored.launches == -(-8192 // (plan.chunk_bytes // (8 * plan.capacity)))
+        # Of no more keys than there is room for, all are candidates.
+        for keys in (plan.capacity, plan.capacity + 64):
+            few = work_of("hytopk.rescore", "bf16", {**shape, "visible": keys / length})
+            assert few.units["scores"] == 8192 * (keys if keys == plan.capacity else plan.rank * plan.stride)
+
+
+def test_sizes_of_kernels_are_theirs():
+    of_rows = (collected.ROW_SAMPLES, collected.AIM, collected.CAPACITY, collected.LEAST_CAPACITY)
+    assert of_rows == (api.SAMPLES, api.AIM, api.CAPACITY, api.LEAST_CAPACITY)
+    assert (TOGETHER, TOGETHER_UP_TO) == (pairs.TOGETHER, pairs.MOST)
 
 
 @pytest.mark.parametrize("family", ["normal", "heavy_tailed", "clustered"])

@@ -6,12 +6,14 @@ names: n queries, L keys, V of them visible, H heads of width D, k selected.
 
     products         head scores that pass the CUDA cores, one a head and pair of query and key; logits: of attention
     plain_logits     of kernels in Triton where there are none in Gluon; plain_sums: of those that add to keys together
+    wide             logits, once for each column of a head's keys and values over those that usual kernels take
     crowded          products of so many heads that four copies of a query fill the registers
     scores           sums over heads, one a pair of query and key
     loaded_bytes     queries that programs load before they score, each its own
     gathered_bytes   rows read by index; fresh_bytes: of them those that the query before did not read too
     picks            rows, or single scores, that are read by index
     atomics          FP32 additions to rows by index; shared_atomics: to rows that the query before added to too
+    visible_bytes    of a table, those that queries see; masked_bytes: those that they do not
     values           results written by a product of matrices
     reread_bytes     read again, after a cache has lost them
     rounds           marked keys taken from all words at a time; steps: one after another, over rows side by side
