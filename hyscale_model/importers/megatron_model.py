@@ -94,7 +94,8 @@ def _vocabulary(reader: Reader) -> Entry:
         return Entry(VOCABULARY, "a guess: no argument tells the size of the vocabulary", stated=False)
     size, origin = (stated.value, stated.origin) if stated else (_TOKENIZERS[str(tokenizer)], str(tokenizer))
     rows = -(-size // multiple) * multiple
-    return Entry(rows, f"{origin}, padded from {size} to a multiple of {multiple}", stated is not None)
+    padding = f", padded from {size} to a multiple of {multiple}" if rows > size else ""
+    return Entry(rows, origin + padding, stated is not None)
 
 
 def _width(reader: Reader, fields: Fields) -> Entry:

@@ -93,6 +93,8 @@ def _poisson(rank: int, mean: float) -> float:
 def row_units(visible: Number, topk: int, width: Number, clustered: bool = False) -> dict[str, np.ndarray]:
     """Work of this project's top-k on a row of a table of which ``visible [...]`` scores are seen, ``[...]`` each.
 
+    The table has ``width`` columns, ``topk`` of a row are selected; ``clustered`` as in ``emptied``.
+
     rounds, lines of collecting what reaches the threshold; steps: rounds one after another, over rows side by side;
     picks: single scores that are read; slots of candidates sorted; rows sorted, over those side by side; missed: the
     chance that samples mislead, so that a single program reads the row again.

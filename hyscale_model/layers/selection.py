@@ -159,7 +159,7 @@ def table_scoring(selector: Selector, factor: Factor) -> dict[str, Operation]:
 
 
 def table_topk(selector: Selector, factor: Factor) -> dict[str, Operation]:
-    """Top-k over full-width rows (masked columns included), then INT32 indices with validity masks."""
+    """Top-k over full-width rows (but for this project's radix, masked columns too), then INT32 indices with masks."""
     system, rows, blocks = selector.system, selector.rows, selector.blocks
     table = FP32_BYTES * rows.queries * rows.keys
     kept = rows.queries * selector.index.topk

@@ -178,6 +178,13 @@ def test_what_is_left_out_is_named(arguments: str, names: list[str]) -> None:
     assert sorted(note.name for note in read(f"{GPT} {arguments}").not_expressed) == sorted(f"--{n}" for n in names)
 
 
+@pytest.mark.parametrize(("size", "padded"), [(50257, True), (50304, False)])
+def test_a_vocabulary_is_said_to_be_padded_where_it_is(size: int, padded: bool) -> None:
+    found = read(GPT.replace("50257", str(size))).sections["model"]["vocab_size"]
+    assert found.value == 50304
+    assert (f"padded from {size} to a multiple of 128" in found.origin) == padded
+
+
 def test_systems_take_over_dispatcher_and_backend() -> None:
     full = complete(read(f"{DSA} --moe-token-dispatcher-type flex --moe-enable-deepep --dsa-kernel-backend cudnn"))
     systems = read_scenario("x.yaml", text=scenario_text(full)).scenario.systems
