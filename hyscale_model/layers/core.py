@@ -91,7 +91,7 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
     more = union * padded_rows(2 * rows) / (2 * padded_rows(rows))
     tensor, sm = padded, padded
     own, added = system.backend == OWN_BACKEND, 1.0
-    family, launches = f"sparse_attention_backward.{system.backend}", 3
+    family, launches = f"sparse_attention_backward.{system.backend}", 4 if own else 3
     if pairs and not own and padded_rows(rows) > rows:
         # Rows that were padding hold the second query: its products come with the keys.
         tensor, sm = padded * minimum(more, 1.0), padded * minimum(more, 1.0)
@@ -119,15 +119,21 @@ def _sparse(case: Scenario, sizes: Sizes, core: Core, factor: Factor) -> CorePai
         back_tensor = back * where(ratio < 1, more, 1.0)
         back_sm = back * minimum(ratio, 1.0)
     # FP32 key gradients of the whole sequence are zeroed, added to (read and written) and cast to BF16.
-    gradients = keys * (4 * FP32_BYTES + BF16_BYTES) / BF16_BYTES
+    zeroed_and_cast = keys * (2 * FP32_BYTES + BF16_BYTES) / BF16_BYTES
+    moved = 2 * traffic + keys + indices + zeroed_and_cast
+    if own:
+        # Additions are a unit of their own; the kernel of queries leaves p and dz to that of keys.
+        moved = moved + 2 * WEIGHT_BYTES * sizes.tokens * mean_attended(sizes, core) * core.heads / tp
+    else:
+        moved = moved + 2 * keys * FP32_BYTES / BF16_BYTES
     backward = Operation(
         family=family,
         flops=back_tensor,
         sm_work=back_sm,
-        hbm_bytes=2 * traffic + keys + gradients + indices,
+        hbm_bytes=moved,
         launches=launches,
         units=lambda: _kept(case, sizes, core, factor("pair_overlap"), added),
-        passed_bytes=gradients,
+        passed_bytes=zeroed_and_cast,
     )
     return CorePair(forward, backward, "sparse_attention", _taught(case, sizes, core, forward) if own else None)
 

@@ -88,11 +88,13 @@ def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]
     """Gradients of index queries, keys and head weights through the k kept scores."""
     rows, width, heads = selector.rows, selector.index.head_dim, selector.index.heads
     kept, overlap = rows.queries * rows.selected, factor("pair_overlap")
+    passed = (FP32_BYTES + ROUNDED_BYTES) * rows.held_keys * width
+    read = BF16_BYTES * width * (rows.queries * heads + rows.held_keys) + kept * (INT32_BYTES + FP32_BYTES)
     work = Operation(
         family="index_backward",
         flops=3 * selector.flops(rows.queries, rows.selected),
         sm_work=kept * width,
-        hbm_bytes=BF16_BYTES * width * (rows.queries * heads + rows.held_keys) + kept * (INT32_BYTES + FP32_BYTES),
+        hbm_bytes=passed + read,
         launches=2,
         units=lambda: {
             "products": kept * selector.index.heads,
@@ -104,7 +106,7 @@ def index_backward_tasks(selector: Selector, factor: Factor) -> tuple[Task, ...]
             "atomics": kept * width * (1 - overlap),
             "shared_atomics": kept * width * overlap,
         },
-        passed_bytes=(FP32_BYTES + ROUNDED_BYTES) * rows.held_keys * width,
+        passed_bytes=passed,
     )
     through = Task(name="index_loss.backward", term="index_loss", work=work)
     if selector.system.backend != OWN_BACKEND:
