@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from hyscale_calibration.profile_file import short
+
 
 def held_out(size: int) -> bool:
     """Whether messages of so many bytes test the fit: every second power of two, decided before measuring."""
@@ -47,13 +49,13 @@ def fit(rows: Sequence[Mapping[str, Any]], factor: float) -> dict[str, Any]:
     errors = _terms(sizes) @ told / seconds - 1.0
     order = np.argsort(np.abs(errors))
     return {
-        "latency_s": _short(told[0]),
-        "ramp_s_per_sqrt_byte": _short(told[1]),
-        "bus_bytes_per_s": _short(factor / told[2]),
+        "latency_s": short(told[0]),
+        "ramp_s_per_sqrt_byte": short(told[1]),
+        "bus_bytes_per_s": short(factor / told[2]),
         "held_out": {
             "n": len(errors),
-            "median": _short(float(np.median(np.abs(errors)))) if len(errors) else None,
-            "worst": _short(float(errors[order[-1]])) if len(errors) else None,
+            "median": short(float(np.median(np.abs(errors)))) if len(errors) else None,
+            "worst": short(float(errors[order[-1]])) if len(errors) else None,
         },
     }
 
@@ -77,7 +79,3 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]
 
 def _terms(sizes: np.ndarray) -> np.ndarray:
     return np.stack([np.ones_like(sizes), np.sqrt(sizes), sizes], axis=-1)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

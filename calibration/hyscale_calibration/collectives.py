@@ -85,20 +85,25 @@ class Ranks:
         dist.broadcast(told, 0)
         return bool(told)
 
+    def library(self) -> dict[str, Any]:
+        """What carries collectives: ``backend``, its ``version``, and whether in-network multicast (``nvls``) is on."""
+        import torch
+
+        if self.device != "cuda":
+            return {"backend": "gloo", "version": torch.__version__, "nvls": False}
+        version = ".".join(map(str, torch.cuda.nccl.version()))
+        return {"backend": "nccl", "version": version, "nvls": os.environ.get("NCCL_NVLS_ENABLE") != "0"}
+
     def measure(self, sizes: Sequence[int]) -> dict[str, Any]:
         """A group of ``profile["collectives"]``; every rank measures, and each time is that of the slowest."""
         import torch
 
         rows = [self._measure(kind, size) for kind in FACTORS for size in sizes]
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
-        gpu = self.device == "cuda"
         return {
-            "device": torch.cuda.get_device_name() if gpu else "cpu",
-            "backend": "nccl" if gpu else "gloo",
-            "version": ".".join(map(str, torch.cuda.nccl.version())) if gpu else torch.__version__,
+            "device": torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
             "ranks": self.ranks,
-            "ranks_per_node": local,
-            "nvls": gpu and os.environ.get("NCCL_NVLS_ENABLE") != "0",
+            "ranks_per_node": int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)),
+            **self.library(),
             "rows": rows,
             "fits": {
                 kind: fit([row for row in rows if row["kind"] == kind], factor(self.ranks))

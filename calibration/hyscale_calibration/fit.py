@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hyscale_calibration.profile_file import short
 from hyscale_calibration.work import Work
 from hyscale_model.rates.law import ALONE, PATHS, PRECISIONS, Law, Peaks, Workload, seconds
 
@@ -205,11 +206,6 @@ class LawFit:
             },
             "spread": short(self.spread_),
         }
-
-
-def short(value: float) -> float:
-    """Four digits: more of them differ from computer to computer, and none of them means anything."""
-    return float(f"{value:.4g}")
 
 
 def _spread(errors: np.ndarray, scatter: float, degrees: float) -> float:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hyscale_calibration.fit import LawFit, Samples, short
+from hyscale_calibration.fit import LawFit, Samples
+from hyscale_calibration.profile_file import short
 from hyscale_calibration.work import CHOOSING, CHOSEN, Work, chosen, work_of
 from hyscale_model.rates.law import Peaks
 

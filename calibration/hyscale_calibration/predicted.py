@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hyscale_calibration.plan import plan
+from hyscale_calibration.profile_file import short
 from hyscale_calibration.work import Work, work_of
 from hyscale_model.catalog import measured
 from hyscale_model.errors import InputError, UnpricedError
@@ -64,15 +65,11 @@ def predictions(gpu: str, profile: str) -> dict[str, Any]:
             continue
         low, high = np.quantile(draws[1:], [0.1, 0.9])
         rows.append(
-            {"id": point.id, "family": work.family, "s": _short(draws[0]), "p10_s": _short(low), "p90_s": _short(high)}
+            {"id": point.id, "family": work.family, "s": short(draws[0]), "p10_s": short(low), "p90_s": short(high)}
         )
     kernels = measured.read(measured.paths()[profile])["kernels"]
     head = {"schema_version": 1, "gpu": gpu, "profile": base.name, "kernels": dict(sorted(kernels.items()))}
     return {**head, "rows": sorted(rows, key=lambda row: row["id"])}
-
-
-def _short(seconds: float) -> float:
-    return float(f"{seconds:.4g}")
 
 
 def dumps(found: dict[str, Any]) -> str:

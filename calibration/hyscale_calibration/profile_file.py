@@ -95,6 +95,12 @@ def dumps(profile: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+def short(value: float) -> float:
+    """A number as profiles have it, with four digits: more of them differ from computer to computer, and none of them
+    means anything."""
+    return float(f"{value:.4g}")
+
+
 def write(path: Path, profile: Mapping[str, Any]) -> None:
     """Write a profile whole or not at all: an interruption leaves the one before."""
     with replacing(path) as unfinished:

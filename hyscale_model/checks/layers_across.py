@@ -1,8 +1,9 @@
 """Attention layers shared by several GPUs of one host, with real collectives, beside what the model says of them.
 
 The prediction is that of ``checks.layers`` with communication: a scenario of one layer over context ranks of one node,
-collectives at the NVLink efficiency and latency of the catalogue, by the code that predicts steps. Exposed is what a
-rank's GPU spends on collectives alone; waiting for slower ranks is measured apart, the model has ranks that are equal.
+collectives at the links that the profile measured over as many GPUs, or else those assumed, by the code that predicts
+steps. Exposed is what a rank's GPU spends on collectives alone; waiting for slower ranks is measured apart, the model
+has ranks that are equal.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def recorded() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def unmeasured() -> list[str]:
     """What no machine has measured of the catalogue's layers, a sentence for each number of ranks."""
-    done = {(SharedLayer.of(row).id) for _, data in recorded() for row in data["rows"]}
+    done = {SharedLayer.of(row).id for _, data in recorded() for row in data["rows"]}
     missing: dict[int, int] = {}
     for shared in shared_layers():
         if shared.id not in done:

@@ -138,14 +138,9 @@ class Measuring:
 
     def _time_for(self, length: int, last: tuple[int, float] | None) -> bool:
         """Whether rank 0 has time for another layer, by how long the system's last one took; told to every rank."""
-        import torch
-        import torch.distributed as dist
-
         expected = last[1] * (length / last[0]) ** GROWTH if last else 0.0
         left = self._options.max_seconds - (time.perf_counter() - self._began)
-        answer = torch.tensor(float(expected <= left), device=self._ranks.device)
-        dist.broadcast(answer, 0)
-        return bool(answer)
+        return self._ranks.first_says(expected <= left)
 
     def _write(self, *, complete: bool) -> None:
         if self._ranks.rank or not self._options.json:
@@ -154,11 +149,12 @@ class Measuring:
 
         path: Path = self._options.json
         found = self._record(self._gpu, self._rows, self._left_out)
+        library = self._ranks.library()
         group = {
             "ranks": self._ranks.ranks,
-            "backend": "nccl",
-            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-            "nvls": os.environ.get("NCCL_NVLS_ENABLE") != "0",
+            "backend": library["backend"],
+            "nccl": library["version"],
+            "nvls": library["nvls"],
             "peer_access": torch.cuda.device_count() > 1 and torch.cuda.can_device_access_peer(0, 1),
             "seconds": time.perf_counter() - self._began,
             "complete": complete,
